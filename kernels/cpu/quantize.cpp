@@ -1,0 +1,377 @@
+// NVFP4 quantisers over whole operands: load (transposed, decoded, padded) -> rotate -> tensor scale ->
+// blocks. The arithmetic of a block is base/nvfp4.h; here are the loops around it.
+#include <algorithm>
+
+#include "base/hadamard.h"
+#include "base/nvfp4.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/parallel.h"
+
+namespace q2::cpu {
+namespace {
+
+/// The operand as float32 rows, loaded and rotated, with what the rounding needs to know.
+struct Rows {
+    float* x;  // (rows, inner)
+    int64_t rows, inner;
+    float amax;
+};
+
+// ---- Load
+// ---------------------------------------------------------------------------------------------------------
+
+float scale_at(const Quantized& q, int64_t row, int64_t block) {
+    const int64_t scale_row = q.grid() == Grid::tile ? row / kBlock : row;
+    return e4m3_value(static_cast<const uint8_t*>(q.scales.data)[scale_row * q.scales.cols + block]);
+}
+
+/// Elements first..first+count-1 of a row of codes, each times e4m3(scale) * factor. first % 16 = 0.
+void decode_row(const Quantized& q, int64_t row, int64_t first, int64_t count, float factor, float* out) {
+    const uint8_t* codes = static_cast<const uint8_t*>(q.codes.data) + (row * q.inner + first) / 2;
+    for (int64_t i = 0; i < count; i += kBlock) {
+        const float scale = mul(scale_at(q, row, (first + i) / kBlock), factor);
+        const int64_t width = std::min<int64_t>(kBlock, count - i);
+        for (int64_t j = 0; j < width; ++j) {
+            const uint8_t byte = codes[(i + j) / 2];
+            out[i + j] = mul(e2m1_value(uint8_t(j % 2 ? byte >> 4 : byte & 15)), scale);
+        }
+    }
+}
+
+/// Reads part of one stored row as float32.
+struct StoredRows {
+    Operand source;
+    float factor;  // of codes: their tensor scale, or 1 to leave it to the product
+
+    int64_t rows() const { return source.q ? source.q->rows : source.dense.rows; }
+    int64_t cols() const { return source.q ? source.q->inner : source.dense.cols; }
+    void read(int64_t row, int64_t first, int64_t count, float* out) const {
+        if (source.q) return decode_row(*source.q, row, first, count, factor, out);
+        for_float_type(source.dense.dtype, [&](auto type) {
+            const auto* in =
+                static_cast<const decltype(type)*>(source.dense.data) + row * source.dense.cols + first;
+            for (int64_t i = 0; i < count; ++i) out[i] = to_float(in[i]);
+        });
+    }
+};
+
+/// Rows first..last-1 of the logical operand into out (last - first, inner); the padding beyond the source is
+/// 0.
+void load_rows(const StoredRows& stored, bool transposed, int64_t first, int64_t last, int64_t inner,
+               float* out) {
+    if (!transposed) {
+        for (int64_t row = first; row < last; ++row, out += inner) {
+            stored.read(row, 0, stored.cols(), out);
+            std::fill(out + stored.cols(), out + inner, 0.0f);
+        }
+        return;
+    }
+    float column[kRowChunk];
+    for (int64_t k = 0; k < inner; ++k) {
+        if (k < stored.rows())
+            stored.read(k, first, last - first, column);
+        else
+            std::fill(column, column + kRowChunk, 0.0f);
+        for (int64_t row = 0; row < last - first; ++row) out[row * inner + k] = column[row];
+    }
+}
+
+// ---- Rotate
+// -------------------------------------------------------------------------------------------------------
+
+constexpr int kMaxRotation = 128;
+
+struct Signs {
+    float round[2][kMaxRotation];
+};
+
+Signs draw_signs(const Rotation& rotation, const Address& a) {
+    Signs signs{};
+    for (int round = 0; round < rotation.rounds; ++round) {
+        const float* given = !a.given ? nullptr : round == 0 ? a.given->signs : a.given->signs2;
+        for (int i = 0; i < rotation.size; ++i)
+            signs.round[round][i] =
+                given
+                    ? given[i]
+                    : sign_of(signs_stream(*a.state, a.layer, a.gemm, round, a.once_a_step, rotation.redrawn)
+                                  .word(i, 0));
+    }
+    return signs;
+}
+
+void rotate_run(float* x, int size, const float* signs) {
+    switch (size) {
+        case 16:
+            return hadamard<16>(x, signs);
+        case 32:
+            return hadamard<32>(x, signs);
+        case 64:
+            return hadamard<64>(x, signs);
+        default:
+            return hadamard<128>(x, signs);
+    }
+}
+
+void rotate(float* x, int64_t count, const Rotation& rotation, const Signs& signs) {
+    if (rotation.size == 0) return;
+    for (int round = 0; round < rotation.rounds; ++round)
+        for (int64_t i = 0; i < count; i += rotation.size)
+            rotate_run(x + i, rotation.size, signs.round[round]);
+}
+
+float amax_of(const float* x, int64_t count) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < count; ++i) largest = std::max(largest, magnitude_bits(x[i]));
+    return float_of(largest);
+}
+
+float larger(float a, float b) { return bits_of(a) > bits_of(b) ? a : b; }  // of magnitudes; NaN wins
+
+float largest_of(const float* partial, int64_t count) {
+    float largest = 0.0f;
+    for (int64_t i = 0; i < count; ++i) largest = larger(largest, partial[i]);
+    return largest;
+}
+
+Rows prepare(Scratch& scratch, const StoredRows& stored, bool transposed, int64_t rows, int64_t inner,
+             const Amax* amax, const Rotation& rotation, const Address& address) {
+    Rows out{scratch.take<float>(rows * inner), rows, inner, 0.0f};
+    float* partial = scratch.take<float>((rows + kRowChunk - 1) / kRowChunk);
+    const Signs signs = draw_signs(rotation, address);
+    const bool known = amax && rotation.size == 0;
+    parallel_rows(rows, [&](int64_t first, int64_t last) {
+        float* x = out.x + first * inner;
+        load_rows(stored, transposed, first, last, inner, x);
+        rotate(x, (last - first) * inner, rotation, signs);
+        if (!known) partial[first / kRowChunk] = amax_of(x, (last - first) * inner);
+    });
+    out.amax = known ? float_of(amax->bits) : largest_of(partial, (rows + kRowChunk - 1) / kRowChunk);
+    return out;
+}
+
+// ---- Round
+// --------------------------------------------------------------------------------------------------------
+
+/// Writes a block's codes, and where they are wanted its exact dense values.
+struct Writer {
+    const Quantized& out;
+    uint8_t* codes = static_cast<uint8_t*>(out.codes.data);
+    uint8_t* scales = static_cast<uint8_t*>(out.scales.data);
+
+    void write_codes(int64_t row, int64_t block, const uint8_t (&c)[kBlock]) const {
+        if (!codes) return;
+        uint8_t* to = codes + (row * out.inner + block * kBlock) / 2;
+        for (int i = 0; i < kBlock / 2; ++i) to[i] = uint8_t(c[2 * i] | c[2 * i + 1] << 4);
+    }
+    void write_dense(int64_t row, int64_t block, const uint8_t (&c)[kBlock], uint8_t scale) const {
+        if (!out.dense) return;
+        const float s = e4m3_value(scale);
+        const int64_t at = row * out.inner + block * kBlock;
+        for_float_type(out.dense.dtype, [&](auto type) {
+            using T = decltype(type);
+            T* to = static_cast<T*>(out.dense.data) + at;
+            for (int i = 0; i < kBlock; ++i) to[i] = from_float<T>(mul(e2m1_value(c[i]), s));
+        });
+    }
+    void write(int64_t row, int64_t block, const uint8_t (&c)[kBlock], uint8_t scale) const {
+        write_codes(row, block, c);
+        write_dense(row, block, c, scale);
+        if (scales) scales[row * (out.inner / kBlock) + block] = scale;
+    }
+};
+
+/// The rounding draws of one operand: addressed, or given by a test.
+struct RoundingDraws {
+    DrawStream stream;
+    const Draws* given;
+    int64_t inner;
+
+    explicit RoundingDraws(const Address& a, int64_t inner) : stream{}, given(a.given), inner(inner) {
+        if (a.state) stream = rounding_stream(*a.state, a.layer, a.gemm, a.operand, a.once_a_step);
+    }
+    void elements(int64_t row, int64_t block, float (&u)[kBlock]) const {
+        if (given && given->uniform_element) {
+            std::copy_n(given->uniform_element + row * inner + block * kBlock, kBlock, u);
+            return;
+        }
+        for (int i = 0; i < kBlock; i += 4) {
+            const PhiloxWords w = stream.words(uint64_t(block * kBlock + i), uint32_t(row));
+            for (int j = 0; j < 4; ++j) u[i + j] = uniform_of(w.word[j]);
+        }
+    }
+    float block(int64_t row, int64_t block) const {
+        if (given && given->uniform_block) return given->uniform_block[row * (inner / kBlock) + block];
+        return stream.uniform(uint64_t(block), uint32_t(row));
+    }
+};
+
+void set_tensor_scale(const Quantized& out, float s_t) { *out.tensor_scale.as<float>() = s_t; }
+
+void round_nearest_blocks(const Rows& in, const Quantized& out, Rule rule, float s_t) {
+    const Writer writer{out};
+    const Candidates candidates = nearest_candidates(rule);
+    parallel_rows(in.rows, [&](int64_t first, int64_t last) {
+        for (int64_t row = first; row < last; ++row)
+            for (int64_t block = 0; block < in.inner / kBlock; ++block) {
+                const auto* x =
+                    reinterpret_cast<const float(*)[kBlock]>(in.x + row * in.inner + block * kBlock);
+                uint8_t codes[1][kBlock];
+                const uint8_t scale = quantize_block<1>(x, s_t, candidates, rule, NearestCodes{}, codes);
+                writer.write(row, block, codes[0], scale);
+            }
+    });
+}
+
+void round_nearest_tiles(const Rows& in, const Quantized& out, Rule rule, float s_t) {
+    const Writer writer{out};
+    const Candidates candidates = nearest_candidates(rule);
+    const int64_t blocks = in.inner / kBlock;
+    parallel_for(in.rows / kBlock, [&](int64_t tile_row) {
+        for (int64_t block = 0; block < blocks; ++block) {
+            float x[kBlock][kBlock];
+            uint8_t codes[kBlock][kBlock];
+            for (int r = 0; r < kBlock; ++r)
+                std::copy_n(in.x + (tile_row * kBlock + r) * in.inner + block * kBlock, kBlock, x[r]);
+            const uint8_t scale = quantize_block<kBlock>(x, s_t, candidates, rule, NearestCodes{}, codes);
+            for (int r = 0; r < kBlock; ++r) {
+                writer.write_codes(tile_row * kBlock + r, block, codes[r]);
+                writer.write_dense(tile_row * kBlock + r, block, codes[r], scale);
+            }
+            if (writer.scales) writer.scales[tile_row * blocks + block] = scale;
+        }
+    });
+}
+
+void round_stochastic(const Rows& in, const Quantized& out, Rule rule, float s_t,
+                      const RoundingDraws& draws) {
+    const Writer writer{out};
+    const Candidates candidates = stochastic_candidates(rule);
+    parallel_rows(in.rows, [&](int64_t first, int64_t last) {
+        for (int64_t row = first; row < last; ++row)
+            for (int64_t block = 0; block < in.inner / kBlock; ++block) {
+                const auto* x =
+                    reinterpret_cast<const float(*)[kBlock]>(in.x + row * in.inner + block * kBlock);
+                float u[1][kBlock];
+                draws.elements(row, block, u[0]);
+                uint8_t codes[1][kBlock];
+                const uint8_t scale = quantize_block<1>(x, s_t, candidates, rule, StochasticCodes{u}, codes);
+                writer.write(row, block, codes[0], scale);
+            }
+    });
+}
+
+/// One correction group of a row: `blocks` blocks (8 or 1) from block `at` on.
+void round_eden_group(const Rows& in, const Writer& writer, int64_t row, int64_t at, int blocks, float s_t,
+                      const RoundingDraws& draws) {
+    uint8_t codes[8][kBlock], scales[8];
+    EdenSums sums[8];
+    for (int b = 0; b < blocks; ++b) {
+        const float* x = in.x + row * in.inner + (at + b) * kBlock;
+        scales[b] = eden_base_scale(block_amax(x), s_t);
+        sums[b] = eden_encode(x, scale_reciprocal(scales[b], s_t), codes[b]);
+    }
+    const float correction = eden_correction(blocks == 8 ? eden_group_sums(sums) : sums[0]);
+    for (int b = 0; b < blocks; ++b) {
+        const float corrected = mul(e4m3_value(scales[b]), correction);
+        writer.write(row, at + b, codes[b], e4m3_sr(corrected, draws.block(row, at + b)));
+    }
+}
+
+void round_eden(const Rows& in, const Quantized& out, int group, float s_t, const RoundingDraws& draws) {
+    const Writer writer{out};
+    const int blocks = group / kBlock;
+    parallel_rows(in.rows, [&](int64_t first, int64_t last) {
+        for (int64_t row = first; row < last; ++row)
+            for (int64_t at = 0; at < in.inner / kBlock; at += blocks)
+                round_eden_group(in, writer, row, at, blocks, s_t, draws);
+    });
+}
+
+/// One pass over the data keeps codes and corrected pseudo scales c; s_t and the scales then come from c
+/// alone.
+void round_eden_post_hoc(const Rows& in, const Quantized& out, Scratch& scratch, const RoundingDraws& draws) {
+    const Writer writer{out};
+    const int64_t blocks = in.inner / kBlock;
+    float* c = scratch.take<float>(in.rows * blocks);
+    uint8_t(*codes)[kBlock] = reinterpret_cast<uint8_t(*)[kBlock]>(scratch.take<uint8_t>(in.rows * in.inner));
+    float* partial = scratch.take<float>((in.rows + kRowChunk - 1) / kRowChunk);
+    parallel_rows(in.rows, [&](int64_t first, int64_t last) {
+        for (int64_t i = first * blocks; i < last * blocks; ++i) {
+            const float pseudo = eden_pseudo_scale(block_amax(in.x + i * kBlock));
+            const EdenSums sums =
+                eden_encode(in.x + i * kBlock, pseudo == 0.0f ? 0.0f : div(1.0f, pseudo), codes[i]);
+            c[i] = mul(pseudo, eden_correction(sums));
+        }
+        partial[first / kRowChunk] = amax_of(c + first * blocks, (last - first) * blocks);
+    });
+    const float s_t = post_hoc_tensor_scale(largest_of(partial, (in.rows + kRowChunk - 1) / kRowChunk));
+    set_tensor_scale(out, s_t);
+    parallel_rows(in.rows, [&](int64_t first, int64_t last) {
+        for (int64_t row = first; row < last; ++row)
+            for (int64_t block = 0; block < blocks; ++block) {
+                const int64_t i = row * blocks + block;
+                writer.write(row, block, codes[i], e4m3_sr(div(c[i], s_t), draws.block(row, block)));
+            }
+    });
+}
+
+void keep(const Rows& in, const Quantized& out) {
+    for_float_type(out.dense.dtype, [&](auto type) {
+        using T = decltype(type);
+        T* to = static_cast<T*>(out.dense.data);
+        parallel_rows(in.rows, [&](int64_t first, int64_t last) {
+            for (int64_t i = first * in.inner; i < last * in.inner; ++i) to[i] = from_float<T>(in.x[i]);
+        });
+    });
+}
+
+}  // namespace
+
+void quantize(Context& ctx, const Quantized& out, Operand source, const Amax* amax, const QuantSpec& spec,
+              const Rotation& rotation, const Address& address) {
+    const bool exact_codes = spec.rounding == Rounding::keep && source.q && rotation.size == 0;
+    const float codes_scale = source.q ? *source.q->tensor_scale.as<float>() : 1.0f;
+    Scratch scratch(ctx, "quantize");
+    const StoredRows stored{source, exact_codes ? 1.0f : codes_scale};
+    const Rows in = prepare(scratch, stored, source.transposed, out.rows, out.inner, amax, rotation, address);
+    const RoundingDraws draws(address, out.inner);
+    switch (spec.rounding) {
+        case Rounding::keep:
+            set_tensor_scale(out, exact_codes ? codes_scale : 1.0f);
+            return keep(in, out);
+        case Rounding::nearest: {
+            const float s_t = tensor_scale(in.amax, kTop, scale_limit(spec.rule));
+            set_tensor_scale(out, s_t);
+            return spec.grid == Grid::tile ? round_nearest_tiles(in, out, spec.rule, s_t)
+                                           : round_nearest_blocks(in, out, spec.rule, s_t);
+        }
+        case Rounding::stochastic: {
+            const float s_t = tensor_scale(in.amax, kTopStochastic, scale_limit(spec.rule));
+            set_tensor_scale(out, s_t);
+            return round_stochastic(in, out, spec.rule, s_t, draws);
+        }
+        case Rounding::ms_eden: {
+            if (spec.range == Range::post_hoc) return round_eden_post_hoc(in, out, scratch, draws);
+            const float s_t = tensor_scale(in.amax, kTopEden, kScaleLimitEden);
+            set_tensor_scale(out, s_t);
+            return round_eden(in, out, spec.correction, s_t, draws);
+        }
+    }
+}
+
+void quantize_gradient(Context& ctx, const Quantized* for_dgrad, const Quantized* for_wgrad, Tensor e,
+                       const GemmSpec& dgrad, const GemmSpec& wgrad, const Address& dgrad_address,
+                       const Address& wgrad_address) {
+    if (for_dgrad) quantize(ctx, *for_dgrad, {.dense = e}, nullptr, dgrad.a, dgrad.rotation, dgrad_address);
+    if (for_wgrad)
+        quantize(ctx, *for_wgrad, {.dense = e, .transposed = true}, nullptr, wgrad.a, wgrad.rotation,
+                 wgrad_address);
+}
+
+size_t quantize_scratch(int64_t rows, int64_t inner) {
+    const int64_t blocks = rows * (inner / kBlock), chunks = (rows + kRowChunk - 1) / kRowChunk;
+    return Scratch::rounded(rows * inner * sizeof(float)) + Scratch::rounded(blocks * sizeof(float)) +
+           Scratch::rounded(rows * inner) + 2 * Scratch::rounded(chunks * sizeof(float));
+}
+
+}  // namespace q2::cpu

@@ -1,0 +1,43 @@
+// Owns an opened backend: the table, the device's state and the scratch memory. Chosen once, at start.
+#pragma once
+
+#include <string>
+
+#include "ops/ops.h"
+
+namespace q2 {
+
+class Backend {
+  public:
+    /// choice: "cpu", "cuda", or "auto" (a usable GPU, else the CPU); device: the GPU's number.
+    Backend(const std::string& choice, int device);
+    ~Backend();
+    Backend(const Backend&) = delete;
+    Backend& operator=(const Backend&) = delete;
+
+    Context& context() { return ctx_; }
+    const Ops& ops() const { return *ctx_.ops; }
+
+  private:
+    Context ctx_;
+};
+
+/// Device memory of a backend, freed at the end of its scope.
+class DeviceMemory {
+  public:
+    DeviceMemory(Context& ctx, size_t bytes)
+        : ctx_(&ctx), data_(ctx.ops->allocate(ctx, bytes)), bytes_(bytes) {}
+    ~DeviceMemory() { ctx_->ops->release(*ctx_, data_); }
+    DeviceMemory(const DeviceMemory&) = delete;
+    DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+    void* data() const { return data_; }
+    size_t bytes() const { return bytes_; }
+
+  private:
+    Context* ctx_;
+    void* data_;
+    size_t bytes_;
+};
+
+}  // namespace q2

@@ -1,0 +1,56 @@
+// The step's numbers in device memory: a captured graph redraws when they change, and an update that must not
+// happen does not.
+#pragma once
+
+#include <cstdint>
+
+#include "base/rng.h"
+
+namespace q2 {
+
+struct StepState {
+    // Written by the host before a step.
+    uint64_t seed = 0;
+    uint32_t step = 0;
+    uint32_t micro_batch = 0;  ///< within the step, over all ranks; rewritten before each micro-batch
+    float learning_rate = 0;
+    float moment1_correction = 1, moment2_correction = 1;  ///< 1 - beta^t of AdamW, t = step + 1
+    // Written by ops, cleared by the host.
+    float loss = 0;         ///< mean over the step's target tokens
+    float grad_norm = 0;    ///< before clipping
+    float clip_factor = 1;  ///< min(1, clip / (grad_norm + 1e-6))
+    uint32_t skip = 0;      ///< not 0: loss or norm is not finite, and AdamW changes nothing
+};
+
+/// Explicit draws in place of the addressed ones, for tests. Each may be null.
+struct Draws {
+    const float* uniform_element = nullptr;  ///< (rows, inner)
+    const float* uniform_block = nullptr;    ///< (rows, inner / 16)
+    const float* signs = nullptr;            ///< (rotation size)
+    const float* signs2 = nullptr;           ///< (rotation size), second round
+};
+
+/// Whose draws an operand takes.
+struct Address {
+    const StepState* state = nullptr;
+    uint32_t layer = 0, gemm = 0, operand = 0;
+    bool once_a_step = false;  ///< micro-batch 0 stands for all: `requantize_weights: step`
+    const Draws* given = nullptr;
+};
+
+/// The rounding draws of the addressed operand.
+Q2_HD DrawStream rounding_stream(const StepState& s, uint32_t layer, uint32_t gemm, uint32_t operand,
+                                 bool once_a_step) {
+    return draw_stream(s.seed, s.step, once_a_step ? 0 : s.micro_batch, layer, gemm, operand,
+                       Purpose::rounding);
+}
+
+/// The signs of a rotation round (0 or 1), shared by both operands of the GEMM; row 0 of the stream.
+Q2_HD DrawStream signs_stream(const StepState& s, uint32_t layer, uint32_t gemm, int round, bool once_a_step,
+                              bool redrawn) {
+    const uint32_t micro_batch = once_a_step || !redrawn ? 0 : s.micro_batch;
+    return draw_stream(s.seed, redrawn ? s.step : 0, micro_batch, layer, gemm, 0,
+                       round == 0 ? Purpose::signs : Purpose::signs2);
+}
+
+}  // namespace q2
