@@ -7,6 +7,7 @@ namespace {
 
 constexpr int64_t kRows = 401, kCols = 101;  // three chunks and a part
 constexpr float kDecay = 0.1f;
+constexpr AdamWSettings kSettings{0.8f, 0.9f, 1e-2f};  // an epsilon that is felt
 
 struct Weights {
     Array p = Array::random(kRows, kCols, 1), m = Array::of(Values(kRows * kCols), kRows, kCols),
@@ -16,7 +17,7 @@ struct Weights {
     void step(const StepState& state, uint32_t seed) {
         Array g = Array::random(kRows, kCols, seed);
         OpContext ctx;
-        cpu::adamw(ctx, p, m, v, g, AdamWSettings{}, kDecay, &state, &amax);
+        cpu::adamw(ctx, p, m, v, g, kSettings, kDecay, &state, &amax);
     }
 };
 
@@ -24,8 +25,8 @@ StepState state_of(int step) {
     StepState state;
     state.learning_rate = 0.01f;
     state.clip_factor = 0.5f;
-    state.moment1_correction = float(1 - std::pow(0.9, step + 1));
-    state.moment2_correction = float(1 - std::pow(0.95, step + 1));
+    state.moment1_correction = float(1 - std::pow(0.8, step + 1));
+    state.moment2_correction = float(1 - std::pow(0.9, step + 1));
     return state;
 }
 
@@ -37,12 +38,12 @@ TEST(AdamW, EqualsDoublePrecision) {
         const Values g = Array::random(kRows, kCols, uint32_t(10 + step)).values();
         for (size_t i = 0; i < p.size(); ++i) {
             const double gradient = 0.5 * g[i];
-            m[i] = 0.9 * m[i] + 0.1 * gradient;
-            v[i] = 0.95 * v[i] + 0.05 * gradient * gradient;
-            const double m_hat = m[i] / (1 - std::pow(0.9, step + 1));
-            const double v_hat = v[i] / (1 - std::pow(0.95, step + 1));
+            m[i] = 0.8 * m[i] + 0.2 * gradient;
+            v[i] = 0.9 * v[i] + 0.1 * gradient * gradient;
+            const double m_hat = m[i] / (1 - std::pow(0.8, step + 1));
+            const double v_hat = v[i] / (1 - std::pow(0.9, step + 1));
             p[i] -= 0.01 * double(kDecay) * p[i];
-            p[i] -= 0.01 * m_hat / (std::sqrt(v_hat) + 1e-8);
+            p[i] -= 0.01 * m_hat / (std::sqrt(v_hat) + 1e-2);
         }
     }
     expect_close(weights.p, p, 1e-6, "p");
