@@ -150,6 +150,9 @@ void read_object(const std::vector<Field>& fields, const json& object, const std
                  const std::string& prefix) {
     for (const auto& [key, value] : object.items()) {
         const std::string name = prefix + key;
+        // Otherwise {"a.b": 1, "a": {"b": 2}} would give one setting twice.
+        check(key.find('.') == std::string::npos, Exit::config, origin, ": ", clipped(name),
+              ": write nested objects in place of dots");
         const auto field =
             std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.name == name; });
         if (field != fields.end()) {
