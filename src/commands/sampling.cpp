@@ -68,15 +68,11 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
         weights.push_back(std::exp((double(logits[id]) - logits[best]) / options.temperature));
     if (options.top_p < 1) weights.resize(nucleus(weights, options.top_p));
 
+    // u is at most 1 - 2^-24, far more below 1 than these sums' rounding: `left` ends within the weights.
     double left = u * std::accumulate(weights.begin(), weights.end(), 0.0);
-    size_t last = 0;  // rounding may leave a rest at the end: it goes to the last token that has any weight
-    for (size_t i = 0; i < weights.size(); ++i) {
-        if (weights[i] == 0) break;
-        last = i;
-        if (left < weights[i]) break;
-        left -= weights[i];
-    }
-    return ids[last];
+    size_t i = 0;
+    while (i + 1 < weights.size() && left >= weights[i]) left -= weights[i++];
+    return ids[i];
 }
 
 }  // namespace q2
