@@ -87,14 +87,11 @@ struct Signs {
 
 Signs draw_signs(const Rotation& rotation, const Address& a) {
     Signs signs{};
-    for (int round = 0; round < rotation.rounds; ++round) {
+    for (int round = 0; round < (rotation.size ? rotation.rounds : 0); ++round) {
         const float* given = !a.given ? nullptr : round == 0 ? a.given->signs : a.given->signs2;
+        const DrawStream stream = given ? DrawStream{} : signs_stream(*a.state, a, round, rotation.redrawn);
         for (int i = 0; i < rotation.size; ++i)
-            signs.round[round][i] =
-                given
-                    ? given[i]
-                    : sign_of(signs_stream(*a.state, a.layer, a.gemm, round, a.once_a_step, rotation.redrawn)
-                                  .word(i, 0));
+            signs.round[round][i] = given ? given[i] : sign_of(stream.word(uint64_t(i), 0));
     }
     return signs;
 }
@@ -187,7 +184,7 @@ struct RoundingDraws {
     int64_t inner;
 
     explicit RoundingDraws(const Address& a, int64_t inner) : stream{}, given(a.given), inner(inner) {
-        if (a.state) stream = rounding_stream(*a.state, a.layer, a.gemm, a.operand, a.once_a_step);
+        if (a.state) stream = rounding_stream(*a.state, a);
     }
     void elements(int64_t row, int64_t block, float (&u)[kBlock]) const {
         if (given && given->uniform_element) {

@@ -41,11 +41,7 @@ struct GemmSpec {
     Rotation rotation;
     QuantSpec a, b;
 
-    /// Neither operand is quantised: the product runs in the activations' type and needs no rotation.
-    bool kept() const {
-        return a.rounding == Rounding::keep && b.rounding == Rounding::keep && !rereads_codes();
-    }
-    bool rereads_codes() const { return a.from == Source::quantised || b.from == Source::quantised; }
+    bool keeps_both() const { return a.rounding == Rounding::keep && b.rounding == Rounding::keep; }
 
     bool operator==(const GemmSpec&) const = default;
 };

@@ -30,26 +30,26 @@ struct Draws {
     const float* signs2 = nullptr;           ///< (rotation size), second round
 };
 
-/// Whose draws an operand takes.
+/// Whose draws an operand takes. "Once a step": those of micro-batch 0 stand for all (`requantize_weights:
+/// step`).
 struct Address {
     const StepState* state = nullptr;
     uint32_t layer = 0, gemm = 0, operand = 0;
-    bool once_a_step = false;  ///< micro-batch 0 stands for all: `requantize_weights: step`
+    bool rounding_once_a_step = false, signs_once_a_step = false;
     const Draws* given = nullptr;
 };
 
-/// The rounding draws of the addressed operand.
-Q2_HD DrawStream rounding_stream(const StepState& s, uint32_t layer, uint32_t gemm, uint32_t operand,
-                                 bool once_a_step) {
-    return draw_stream(s.seed, s.step, once_a_step ? 0 : s.micro_batch, layer, gemm, operand,
+/// The rounding draws of the addressed operand, with the state as the device holds it.
+Q2_HD DrawStream rounding_stream(const StepState& s, const Address& a) {
+    return draw_stream(s.seed, s.step, a.rounding_once_a_step ? 0 : s.micro_batch, a.layer, a.gemm, a.operand,
                        Purpose::rounding);
 }
 
-/// The signs of a rotation round (0 or 1), shared by both operands of the GEMM; row 0 of the stream.
-Q2_HD DrawStream signs_stream(const StepState& s, uint32_t layer, uint32_t gemm, int round, bool once_a_step,
-                              bool redrawn) {
-    const uint32_t micro_batch = once_a_step || !redrawn ? 0 : s.micro_batch;
-    return draw_stream(s.seed, redrawn ? s.step : 0, micro_batch, layer, gemm, 0,
+/// The signs of a rotation round (0 or 1), shared by both operands of the GEMM: operand 0, row 0. Signs that
+/// are not redrawn are those of step 0, micro-batch 0.
+Q2_HD DrawStream signs_stream(const StepState& s, const Address& a, int round, bool redrawn) {
+    const uint32_t micro_batch = a.signs_once_a_step || !redrawn ? 0 : s.micro_batch;
+    return draw_stream(s.seed, redrawn ? s.step : 0, micro_batch, a.layer, a.gemm, 0,
                        round == 0 ? Purpose::signs : Purpose::signs2);
 }
 

@@ -29,6 +29,9 @@ class Arena {
     void* take(size_t bytes, Use use);
     Tensor take(Dtype dtype, int64_t rows, int64_t cols, Use use);
     size_t used() const { return used_; }
+    /// A second arena over the bytes taken since `mark` (a value of used()), for views that are never alive
+    /// together.
+    Arena over(size_t mark) const { return counting() ? Arena() : Arena(base_ + mark, used_ - mark); }
     size_t used_for(Use use) const { return by_use_[int(use)]; }
 
   private:

@@ -1,0 +1,141 @@
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/check.h"
+
+namespace q2 {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string reason() { return std::strerror(errno); }
+
+class Descriptor {
+  public:
+    Descriptor(const std::string& path, int flags) : value(::open(path.c_str(), flags | O_CLOEXEC)) {}
+    ~Descriptor() {
+        if (value >= 0) ::close(value);
+    }
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    const int value;
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
+    const Descriptor file(path, O_RDONLY);
+    check(file.value >= 0, Exit::data, path, ": cannot be opened: ", reason());
+    struct stat status;
+    check(::fstat(file.value, &status) == 0, Exit::data, path, ": ", reason());
+    check(S_ISREG(status.st_mode), Exit::data, path, ": not a regular file");
+    if (status.st_size == 0) return;
+    void* mapped = ::mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_SHARED, file.value, 0);
+    check(mapped != MAP_FAILED, Exit::data, path, ": cannot be mapped: ", reason());
+    data_ = static_cast<const uint8_t*>(mapped);
+    size_ = size_t(status.st_size);
+}
+
+MappedFile::~MappedFile() {
+    if (data_) ::munmap(const_cast<uint8_t*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+}
+
+AtomicFile::AtomicFile(const std::string& path) : path_(path), beside_(path + ".tmp") {
+    descriptor_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    check(descriptor_ >= 0, Exit::data, beside_, ": cannot be written: ", reason());
+}
+
+AtomicFile::~AtomicFile() {
+    if (descriptor_ < 0) return;
+    ::close(descriptor_);
+    ::unlink(beside_.c_str());
+}
+
+void AtomicFile::write(const void* bytes, size_t size) {
+    checksum_.update(bytes, size);
+    size_ += size;
+    const auto* at = static_cast<const char*>(bytes);
+    while (size > 0) {
+        const ssize_t written = ::write(descriptor_, at, std::min<size_t>(size, size_t(1) << 30));
+        if (written < 0 && errno == EINTR) continue;
+        check(written > 0, Exit::data, beside_, ": cannot be written: ", reason());
+        at += written;
+        size -= size_t(written);
+    }
+}
+
+FileSummary AtomicFile::commit() {
+    check(::fsync(descriptor_) == 0, Exit::data, beside_, ": cannot be flushed: ", reason());
+    check(::rename(beside_.c_str(), path_.c_str()) == 0, Exit::data, path_, ": cannot be renamed from ",
+          beside_, ": ", reason());
+    ::close(std::exchange(descriptor_, -1));
+    sync_folder(fs::path(path_).parent_path());
+    return {size_, checksum_.value()};
+}
+
+FileSummary write_file_atomic(const std::string& path, std::string_view contents) {
+    AtomicFile file(path);
+    file.write(contents);
+    return file.commit();
+}
+
+void sync_folder(const std::string& folder) {
+    const std::string name = folder.empty() ? "." : folder;
+    const Descriptor descriptor(name, O_RDONLY | O_DIRECTORY);
+    check(descriptor.value >= 0, Exit::data, name, ": cannot be opened: ", reason());
+    // Some network file systems cannot flush a folder and say EINVAL; there is nothing better to do then.
+    check(::fsync(descriptor.value) == 0 || errno == EINVAL, Exit::data, name,
+          ": cannot be flushed: ", reason());
+}
+
+void make_folder(const std::string& folder) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    check(!error, Exit::data, folder, ": the folder cannot be made: ", error.message());
+}
+
+FileSummary summarize_file(const std::string& path) {
+    const MappedFile file(path);
+    Checksum checksum;
+    checksum.update(file.data(), file.size());
+    return {file.size(), checksum.value()};
+}
+
+std::vector<std::string> expand_glob(const std::string& pattern) {
+    std::error_code ignored;
+    if (fs::exists(pattern, ignored)) return {pattern};
+    glob_t matches{};
+    const int status = ::glob(pattern.c_str(), 0, nullptr, &matches);
+    std::vector<std::string> paths(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
+    ::globfree(&matches);
+    check(status == 0 || status == GLOB_NOMATCH, Exit::data, pattern, ": the pattern cannot be expanded");
+    const bool wild = pattern.find_first_of("*?[") != std::string::npos;
+    check(!paths.empty(), Exit::data, pattern, wild ? ": no file matches this pattern" : ": no such file");
+    std::sort(paths.begin(), paths.end());
+    return paths;
+}
+
+}  // namespace q2

@@ -1,0 +1,129 @@
+#include "train/step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "train/optimizer.h"
+#include "train/schedule.h"
+
+namespace q2 {
+namespace {
+
+/// Micro-batch numbers of evaluations begin here, so that no draw of training is used again.
+constexpr uint32_t kEvaluationMicroBatch = 1u << 24;
+
+StepState initial_state(const Config& c, int64_t step) {
+    StepState s;
+    s.seed = c.train.seed;
+    s.step = uint32_t(step);
+    s.learning_rate = float(learning_rate(c.schedule, c.optimizer.lr, step, c.train.steps));
+    s.moment1_correction = float(1.0 - std::pow(c.optimizer.beta1, double(step + 1)));
+    s.moment2_correction = float(1.0 - std::pow(c.optimizer.beta2, double(step + 1)));
+    return s;
+}
+
+void set_micro_batch(Training& t, uint32_t number) {
+    char* state = reinterpret_cast<char*>(t.memory.state);
+    t.ctx.ops->upload(t.ctx, state + offsetof(StepState, micro_batch), &number, sizeof(number));
+}
+
+/// Uploads samples first.. as the pass's ids and targets.
+Pass load_pass(Training& t, Activations& act, const DataLoader& data, int64_t first, const Probe& probe) {
+    std::vector<int32_t> ids(size_t(act.tokens())), targets(size_t(act.tokens()));
+    data.fill(first, act.shape.batch, ids.data(), targets.data());
+    const Pass pass{t.ctx,
+                    t.memory.model,
+                    act,
+                    t.memory.state,
+                    t.memory.ids.slice(0, act.tokens()),
+                    t.memory.targets.slice(0, act.tokens()),
+                    probe};
+    t.ctx.ops->upload(t.ctx, pass.ids.data, ids.data(), pass.ids.bytes());
+    t.ctx.ops->upload(t.ctx, pass.targets.data, targets.data(), pass.targets.bytes());
+    return pass;
+}
+
+int64_t first_sample(const Config& c, int64_t step, int64_t micro_batch) {
+    return step * c.step_sequences() + micro_batch * c.train.micro_batch;
+}
+
+/// Forward and backward of micro-batch `number` of the step.
+void run_micro_batch(Training& t, int64_t step, int64_t number, const Probe& probe) {
+    const Config& c = t.config;
+    set_micro_batch(t, uint32_t(number));
+    prepare_weights(t.ctx, t.memory.model, t.memory.state, number > 0);
+    const Pass pass = load_pass(t, t.memory.train, t.data, first_sample(c, step, number), probe);
+    forward(pass);
+    head(pass, &t.memory.state->loss, float(1.0 / double(c.step_tokens())), true);
+    backward(pass);
+}
+
+void begin_step(Training& t, int64_t step) {
+    const StepState state = initial_state(t.config, step);
+    t.ctx.ops->upload(t.ctx, t.memory.state, &state, sizeof(state));
+    t.ctx.ops->zero(t.ctx, t.memory.model.grads.data, t.memory.model.grads.bytes());
+    select_recipes(t.memory.model, step);
+}
+
+}  // namespace
+
+StepState train_step(Training& t, int64_t step) {
+    begin_step(t, step);
+    for (int64_t number = 0; number < t.config.train.accumulate; ++number)
+        run_micro_batch(t, step, number, {});
+    optimizer_update(t.ctx, t.memory, t.config.optimizer);
+    StepState state;
+    t.ctx.ops->download(t.ctx, &state, t.memory.state, sizeof(state));
+    return state;
+}
+
+double evaluate(Training& t, const DataLoader& val, int64_t step, int64_t batches) {
+    const int64_t size = t.memory.eval.shape.batch;
+    const int64_t all = val.windows() / size;
+    check(all > 0, Exit::config, "train.eval_micro_batch: ", size, " sequences, but data.val holds only ",
+          val.windows(), ": lower it");
+    const int64_t count = batches > 0 ? std::min(batches, all) : all;
+    const StepState state = initial_state(t.config, step);
+    t.ctx.ops->upload(t.ctx, t.memory.state, &state, sizeof(state));
+    select_recipes(t.memory.model, step);
+    double total = 0;
+    for (int64_t number = 0; number < count; ++number) {
+        set_micro_batch(t, kEvaluationMicroBatch + uint32_t(number));
+        prepare_weights(t.ctx, t.memory.model, t.memory.state, number > 0);
+        const Pass pass = load_pass(t, t.memory.eval, val, number * size, {});
+        t.ctx.ops->zero(t.ctx, t.memory.eval_loss, sizeof(float));
+        forward(pass);
+        head(pass, t.memory.eval_loss, 1.0f / float(t.memory.eval.tokens()), false);
+        float loss = 0;
+        t.ctx.ops->download(t.ctx, &loss, t.memory.eval_loss, sizeof(loss));
+        total += loss;
+    }
+    return total / double(count);
+}
+
+void report_non_finite(Training& t, int64_t step, const StepState& state) {
+    const std::string outcome = concat("step ", step, ": the loss is ", state.loss, " and the gradient norm ",
+                                       state.grad_norm, "; the weights were not updated. ");
+    for (const Parameter& p : t.memory.model.table.list) {
+        const Tensor value{t.memory.model.params.as<float>() + p.offset, Dtype::f32, p.rows, p.cols};
+        const int64_t bad = t.ctx.ops->count_non_finite(t.ctx, value);
+        check(bad == 0, Exit::non_finite, outcome, "The weight ", p.name, " holds ", bad,
+              " values that are not finite");
+    }
+    begin_step(t, step);
+    for (int64_t number = 0; number < t.config.train.accumulate; ++number) {
+        const auto where = t.data.location(first_sample(t.config, step, number));
+        run_micro_batch(t, step, number, [&](const std::string& what, const Tensor& x) {
+            const int64_t bad = t.ctx.ops->count_non_finite(t.ctx, x);
+            check(bad == 0, Exit::non_finite, outcome, "First in micro-batch ", number, " (data from ",
+                  t.data.files()[size_t(where.file)].path(), ", token ", where.offset, "): ", what, " holds ",
+                  bad, " values that are not finite");
+        });
+    }
+    fail(Exit::non_finite, outcome,
+         "Every result of its micro-batches is finite: their gradients overflowed in the sum");
+}
+
+}  // namespace q2

@@ -1,0 +1,30 @@
+// One optimiser step and one evaluation, on memory that is already carved.
+#pragma once
+
+#include "train/data_loader.h"
+#include "train/training_memory.h"
+
+namespace q2 {
+
+/// The model, its data and its device: what a step works on.
+struct Training {
+    Context& ctx;
+    const Config& config;
+    TrainingMemory& memory;
+    const DataLoader& data;
+};
+
+/// Runs step `step` (from 0) and returns the state that it left on the device: loss, norm, clip factor, skip
+/// flag.
+StepState train_step(Training&, int64_t step);
+
+/// Mean loss, in nats a token, over `batches` evaluation micro-batches (0: all of `val`), each token weighing
+/// the same. Leaves the weights' operands prepared for `step`.
+double evaluate(Training&, const DataLoader& val, int64_t step, int64_t batches);
+
+/// Repeats step `step`, whose update did not happen, looking at every result as it is made; throws
+/// Exit::non_finite naming step, micro-batch, the batch's place in the data and the first tensor that is not
+/// finite.
+[[noreturn]] void report_non_finite(Training&, int64_t step, const StepState&);
+
+}  // namespace q2

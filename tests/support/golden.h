@@ -1,0 +1,42 @@
+// The golden files: every one of a kind in the folder QUARTET2_GOLDEN names, by default tests/golden.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/safetensors.h"
+
+namespace q2::test {
+
+inline std::string golden_folder() {
+    const char* folder = std::getenv("QUARTET2_GOLDEN");
+    return folder && *folder ? folder : QUARTET2_SOURCE_DIR "/tests/golden";
+}
+
+/// Paths whose file name begins with `prefix`, sorted. A folder without any fails the test.
+inline std::vector<std::string> golden_files(const std::string& prefix) {
+    std::vector<std::string> paths;
+    for (const auto& entry : std::filesystem::directory_iterator(golden_folder())) {
+        const std::string name = entry.path().filename().string();
+        if (name.starts_with(prefix) && name.ends_with(".safetensors")) paths.push_back(entry.path().string());
+    }
+    std::sort(paths.begin(), paths.end());
+    EXPECT_FALSE(paths.empty()) << "no " << prefix << "*.safetensors in " << golden_folder();
+    return paths;
+}
+
+template <class T>
+std::vector<T> golden_values(const SafetensorsFile& file, const std::string& name) {
+    const SafetensorsEntry& entry = file.at(name);
+    std::vector<T> values(entry.bytes / sizeof(T));
+    std::memcpy(values.data(), entry.data, entry.bytes);
+    return values;
+}
+
+}  // namespace q2::test
