@@ -1,0 +1,117 @@
+#include "train/token_file.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace q2 {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "token files are little-endian");
+
+// llm.c (dev/data/data_common.py): magic and version of the GPT-2 and of the Llama-3 tokens.
+constexpr uint32_t kMagic16 = 20240520, kVersion16 = 1, kMagic32 = 20240801, kVersion32 = 7;
+constexpr size_t kHeaderBytes = 1024;
+constexpr int64_t kMaxVocab16 = 65536;
+
+/// The largest token, as a branch-free loop that vectorises.
+template <class T>
+uint32_t largest(const T* tokens, int64_t count) {
+    T top = 0;
+    for (int64_t i = 0; i < count; ++i) top = std::max(top, tokens[i]);
+    return top;
+}
+
+template <class T>
+int64_t find_beyond(const T* tokens, int64_t first, int64_t count, int64_t vocab) {
+    if (count == 0 || largest(tokens + first, count) < vocab) return -1;
+    const T* end = tokens + first + count;
+    return std::find_if(tokens + first, end, [=](T token) { return token >= vocab; }) - tokens;
+}
+
+}  // namespace
+
+TokenFormat parse_token_format(const std::string& name) {
+    if (name == "auto") return TokenFormat::automatic;
+    if (name == "uint16") return TokenFormat::u16;
+    check(name == "uint32", Exit::config, "data.format: \"", name, "\" is none of auto, uint16, uint32");
+    return TokenFormat::u32;
+}
+
+/// Sets width and start and returns true if the file begins with llm.c's header.
+bool TokenFile::read_header() {
+    if (file_.size() < kHeaderBytes) return false;
+    std::array<uint32_t, 3> header;
+    std::memcpy(header.data(), file_.data(), sizeof header);
+    if (header[0] != kMagic16 && header[0] != kMagic32) return false;
+    width_ = header[0] == kMagic16 ? 2 : 4;
+    const uint32_t version = width_ == 2 ? kVersion16 : kVersion32;
+    check(header[1] == version, Exit::data, path(), ": version ", header[1],
+          " of the token format with magic ", header[0], " is not supported (", version,
+          " is); write the file again");
+    start_ = file_.data() + kHeaderBytes;
+    const size_t bytes = file_.size() - kHeaderBytes;
+    check(bytes % size_t(width_) == 0 && uint32_t(bytes / size_t(width_)) == header[2], Exit::data, path(),
+          ": the header announces ", header[2], " tokens (modulo 2^32), the file holds ",
+          double(bytes) / width_, "; it is truncated or damaged");
+    return true;
+}
+
+TokenFile::TokenFile(const std::string& path, TokenFormat format, int64_t vocab)
+    : file_(path), vocab_(vocab) {
+    const bool headed = read_header();
+    if (format == TokenFormat::automatic) {
+        check(headed, Exit::data, path, ": no token header of llm.c (magic ", kMagic16, " or ", kMagic32,
+              "); for a file without a header set data.format to uint16 or uint32, a text goes through "
+              "`quartet2 tokenize` first");
+    } else {
+        check(!headed, Exit::data, path,
+              ": begins with a token header, but data.format says that it has none; set data.format to auto");
+        width_ = format == TokenFormat::u16 ? 2 : 4;
+        start_ = file_.data();
+    }
+    const size_t bytes = file_.size() - (headed ? kHeaderBytes : 0);
+    check(bytes % size_t(width_) == 0, Exit::data, path, ": ", bytes, " bytes are not a whole number of uint",
+          8 * width_, " tokens; check data.format");
+    tokens_ = int64_t(bytes) / width_;
+    check(width_ == 4 || vocab <= kMaxVocab16, Exit::data, path,
+          ": holds uint16 tokens, too narrow for model.vocab = ", vocab, "; tokenise again as uint32");
+}
+
+int64_t TokenFile::find_beyond_vocab(int64_t first, int64_t count) const {
+    require(first >= 0 && count >= 0 && first <= tokens_ - count, path(), ": tokens ", first, " to ",
+            first + count, " of ", tokens_);
+    return width_ == 2 ? find_beyond(reinterpret_cast<const uint16_t*>(start_), first, count, vocab_)
+                       : find_beyond(reinterpret_cast<const uint32_t*>(start_), first, count, vocab_);
+}
+
+void TokenFile::fail_beyond_vocab(int64_t position) const {
+    uint32_t token = 0;
+    std::memcpy(&token, start_ + position * width_, size_t(width_));
+    fail(Exit::data, path(), ": token ", token, " at position ", position,
+         " is not below model.vocab = ", vocab_,
+         "; the file belongs to another tokenizer, or data.format is wrong");
+}
+
+void TokenFile::read(int64_t first, int64_t count, int32_t* out) const {
+    const int64_t beyond = find_beyond_vocab(first, count);
+    if (beyond >= 0) fail_beyond_vocab(beyond);
+    const uint8_t* from = start_ + first * width_;
+    if (width_ == 2)
+        std::copy_n(reinterpret_cast<const uint16_t*>(from), count, out);
+    else
+        std::memcpy(out, from, size_t(count) * sizeof *out);
+}
+
+void write_token_header(AtomicFile& file, int width, int64_t tokens) {
+    std::array<uint32_t, kHeaderBytes / sizeof(uint32_t)> header{};
+    header[0] = width == 2 ? kMagic16 : kMagic32;
+    header[1] = width == 2 ? kVersion16 : kVersion32;
+    header[2] = uint32_t(tokens);
+    file.write(header.data(), kHeaderBytes);
+}
+
+}  // namespace q2
