@@ -8,10 +8,10 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "commands/svg.h"
+#include "train/metrics.h"
 
 namespace q2 {
 namespace {
@@ -21,6 +21,15 @@ std::optional<double> median(std::vector<double> values) {
     const auto middle = values.begin() + int64_t(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
     return *middle;
+}
+
+/// A record's value, if it has one: what was not finite is null.
+std::optional<double> number(const std::string& run, const nlohmann::json& record, const char* key) {
+    const auto found = record.find(key);
+    if (found == record.end() || found->is_null()) return {};
+    check(found->is_number(), Exit::data, run, ": step ", record.at("step").dump(), " of its metrics has ",
+          key, " = ", found->dump(), ", not a number");
+    return found->get<double>();
 }
 
 /// Mean of value(pair) over the pairs from step `first` on.
@@ -170,14 +179,15 @@ std::optional<int64_t> RunCurves::last_step() const {
     return last;
 }
 
-RunCurves curves_of(const std::string& name, const std::vector<MetricsRecord>& records) {
+RunCurves curves_of(const std::string& name, const std::vector<nlohmann::json>& records) {
     RunCurves run;
     run.name = name;
     std::vector<double> speeds;
-    for (const MetricsRecord& r : records) {
-        if (r.loss) run.loss[r.step] = *r.loss;
-        if (r.val_loss) run.val_loss[r.step] = *r.val_loss;
-        if (r.tokens_per_s) speeds.push_back(*r.tokens_per_s);
+    for (const nlohmann::json& record : records) {
+        const int64_t step = record.at("step").get<int64_t>();
+        if (const auto loss = number(name, record, "loss")) run.loss[step] = *loss;
+        if (const auto loss = number(name, record, "val_loss")) run.val_loss[step] = *loss;
+        if (const auto speed = number(name, record, "tokens_per_s")) speeds.push_back(*speed);
     }
     run.tokens_per_s = median(std::move(speeds));
     return run;

@@ -7,11 +7,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "train/metrics.h"
 
 namespace CLI {
 class App;
@@ -29,7 +28,8 @@ struct RunCurves {
 };
 
 /// A line of a later part of the file wins over an earlier one of the same step.
-RunCurves curves_of(const std::string& name, const std::vector<MetricsRecord>& records);
+/// Records are those of train/metrics.h; throws Exit::data for a loss that is neither a number nor null.
+RunCurves curves_of(const std::string& name, const std::vector<nlohmann::json>& records);
 
 /// Both values at a step where both runs have one.
 struct PairedLoss {

@@ -137,11 +137,15 @@ void draw_series(Writer& out, const Frame& f, const PlotSeries& series) {
 }
 
 void draw_legend(Writer& out, const Frame& f, const PlotPanel& panel) {
+    const double right = kWidth - kRight - 8;
     double y = f.top + kTop + 16;
     for (const PlotSeries& series : panel.series) {
         if (series.label.empty()) continue;
+        const double width = 36 + 6.8 * double(series.label.size());  // about, for the ground under the text
+        out.line(
+            R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="17" fill="white" fill-opacity="0.8"/>)",
+            right - width, y - 13, width);
         const char* color = kPalette[size_t(series.color) % std::size(kPalette)];
-        const double right = kWidth - kRight - 8;
         out.line(R"(<path d="M{:.1f} {:.1f}h22" stroke="{}" stroke-width="2"/>)", right - 22, y - 4, color);
         if (series.markers)
             out.line(R"(<circle cx="{:.1f}" cy="{:.1f}" r="2.6" fill="{}"/>)", right - 11, y - 4, color);

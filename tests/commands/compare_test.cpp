@@ -16,23 +16,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-MetricsRecord training(int64_t step, double loss) {
-    MetricsRecord r;
-    r.step = step;
-    r.loss = loss;
-    return r;
-}
+using Json = nlohmann::json;
 
-MetricsRecord evaluation(int64_t step, double val_loss) {
-    MetricsRecord r;
-    r.step = step;
-    r.val_loss = val_loss;
-    return r;
-}
+Json training(int64_t step, double loss) { return {{"step", step}, {"loss", loss}}; }
+Json evaluation(int64_t step, double val_loss) { return {{"step", step}, {"val_loss", val_loss}}; }
 
 /// Logged every `every` steps; loss falls from 3, with `offset` on top from step `from` on.
 RunCurves run_of(const char* name, int64_t steps, int64_t every, double offset, int64_t from = 0) {
-    std::vector<MetricsRecord> records;
+    std::vector<Json> records;
     for (int64_t s = 0; s < steps; s += every)
         records.push_back(training(s, 3 - 0.001 * double(s) + (s >= from ? offset : 0)));
     return curves_of(name, records);
@@ -90,7 +81,7 @@ TEST(Compare, UnequalLoggingStepsUseTheCommonOnes) {
 }
 
 TEST(Compare, NoCommonStepIsRefusedWithBothSpans) {
-    std::vector<MetricsRecord> odd = {training(1, 3), training(3, 2)};
+    std::vector<Json> odd = {training(1, 3), training(3, 2)};
     try {
         compare_runs(run_of("a", 10, 2, 0), curves_of("b", odd));
         FAIL();
@@ -116,14 +107,20 @@ TEST(Compare, ValidationAtTheLastCommonEvaluation) {
 }
 
 TEST(Compare, LaterLineOfAStepWinsAndSpeedIsTheMedian) {
-    std::vector<MetricsRecord> records = {training(0, 3), training(1, 2.5), training(1, 2)};
-    records[0].tokens_per_s = 10;  // the first step warms up
-    records[1].tokens_per_s = 1000;
-    records[2].tokens_per_s = 1010;
+    std::vector<Json> records = {training(0, 3), training(1, 2.5), training(1, 2)};
+    records[0]["tokens_per_s"] = 10;  // the first step warms up
+    records[1]["tokens_per_s"] = 1000;
+    records[2]["tokens_per_s"] = 1010;
     const RunCurves run = curves_of("a", records);
     EXPECT_EQ(run.loss.at(1), 2);
     EXPECT_EQ(*run.tokens_per_s, 1000);
     EXPECT_EQ(*run.last_step(), 1);
+}
+
+TEST(Compare, NullIsNoValueAndTextIsRefused) {
+    const RunCurves run = curves_of("a", {training(0, 3), {{"step", 1}, {"loss", nullptr}}});
+    EXPECT_EQ(run.loss.size(), 1u);
+    EXPECT_EQ(code_of([] { curves_of("a", {{{"step", 1}, {"loss", "low"}}}); }), Exit::data);
 }
 
 TEST(Compare, TableHasALineForEachRun) {
