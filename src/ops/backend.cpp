@@ -5,7 +5,8 @@ namespace q2 {
 Backend::Backend(const std::string& choice, int device) {
     if (choice == "cpu" || (choice == "auto" && !cuda_ops())) {
         ctx_.ops = cpu_ops();
-        return ctx_.ops->open(ctx_, device);
+        ctx_.ops->open(ctx_, device);
+        return;
     }
     check(cuda_ops(), Exit::device,
           "backend cuda: this program was built without the CUDA Toolkit; install it and build "

@@ -42,6 +42,7 @@ struct GemmSpec {
     QuantSpec a, b;
 
     bool keeps_both() const { return a.rounding == Rounding::keep && b.rounding == Rounding::keep; }
+    bool rereads_codes() const { return a.from == Source::quantised || b.from == Source::quantised; }
 
     bool operator==(const GemmSpec&) const = default;
 };
