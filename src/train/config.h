@@ -18,7 +18,7 @@ namespace q2 {
 struct DataConfig {
     std::vector<std::string> train, val;  ///< token files or globs
     int64_t sequence = 512;               ///< T, tokens of a training sequence
-    std::string format = "auto";          ///< auto: by llm.c's header; u16, u32: headerless
+    std::string format = "auto";          ///< auto: by llm.c's header; uint16, uint32: headerless
     std::string tokenizer = "none";       ///< none (ids), bytes, or a tokenizer.json's path
 };
 
