@@ -68,7 +68,7 @@ const Recipe& find_recipe(const std::string& name, const std::string& origin) {
 }
 
 int64_t inner_multiple(const GemmSpec& gemm) {
-    if (gemm.kept()) return 1;
+    if (gemm.keeps_both()) return 1;
     return std::max(inner_multiple(gemm.a, gemm.rotation), inner_multiple(gemm.b, gemm.rotation));
 }
 

@@ -37,7 +37,8 @@ void check_heads(const ModelConfig& m) {
 
 /// The inner dimensions of fprop and dgrad; wgrad's, the tokens, is padded.
 void check_widths(const ModelConfig& m, const Recipe& recipe) {
-    const bool quantises = !recipe.fprop.kept() || !recipe.dgrad.kept() || !recipe.wgrad.kept();
+    const bool quantises =
+        !recipe.fprop.keeps_both() || !recipe.dgrad.keeps_both() || !recipe.wgrad.keeps_both();
     const int64_t least = quantises ? kBlock : 1;
     const int64_t forward = std::max(least, inner_multiple(recipe.fprop));
     const int64_t backward = std::max(least, inner_multiple(recipe.dgrad));
@@ -86,21 +87,6 @@ void check_data(const Config& c) {
           "data.val is empty: name a token file or a glob, or set train.eval_every to 0");
 }
 
-/// "layers.3.o_proj" is block 3's o_proj; "o_proj" every block's (-1). False if it is neither.
-bool parse_layer_name(std::string_view text, int64_t& layer, std::string_view& name) {
-    constexpr std::string_view prefix = "layers.";
-    layer = -1;
-    name = text;
-    if (text.starts_with(prefix)) {
-        const std::string_view rest = text.substr(prefix.size());
-        const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
-        const size_t digits = size_t(end - rest.data());
-        if (error != std::errc() || layer < 0 || digits >= rest.size() || rest[digits] != '.') return false;
-        name = rest.substr(digits + 1);
-    }
-    return std::find(std::begin(kLinearNames), std::end(kLinearNames), name) != std::end(kLinearNames);
-}
-
 void check_kept_names(const KeepBf16Config& keep, int64_t layers) {
     for (const std::string& text : keep.names) {
         int64_t layer = 0;
@@ -128,27 +114,21 @@ RecipeSwitch switch_from_json(const nlohmann::json& json, int64_t steps, const s
 
 }  // namespace
 
-std::vector<RecipeSwitch> recipe_plan(const Config& config) {
+RecipePlan recipe_plan(const Config& config) {
     const PrecisionConfig& p = config.precision;
-    std::vector<RecipeSwitch> plan = {{0, recipe_from_json(p.recipe, "precision.recipe")}};
+    RecipePlan plan{.switches = {{0, recipe_from_json(p.recipe, "precision.recipe")}},
+                    .keep = p.keep_bf16,
+                    .requantize_once_a_step = p.requantize_weights == "step"};
     check(p.switches.is_array(), Exit::config, "precision.switch: must be a list of {\"at\", \"recipe\"}");
     for (size_t i = 0; i < p.switches.size(); ++i) {
         const std::string origin = concat("precision.switch[", i, "]");
-        plan.push_back(switch_from_json(p.switches[i], config.train.steps, origin));
-        check(plan[i + 1].step > plan[i].step, Exit::config, origin, ".at: step ", plan[i + 1].step,
-              " must come after step ", plan[i].step, ", where the recipe before it begins");
+        const RecipeSwitch& before = plan.switches.back();
+        RecipeSwitch next = switch_from_json(p.switches[i], config.train.steps, origin);
+        check(next.step > before.step, Exit::config, origin, ".at: step ", next.step,
+              " must come after step ", before.step, ", where the recipe before it begins");
+        plan.switches.push_back(std::move(next));
     }
     return plan;
-}
-
-bool keeps_bf16(const KeepBf16Config& keep, int64_t layer, int64_t layers, std::string_view name) {
-    if (layer < keep.first || layer >= layers - keep.last) return true;
-    return std::any_of(keep.names.begin(), keep.names.end(), [&](const std::string& text) {
-        int64_t kept_layer = 0;
-        std::string_view kept_name;
-        return parse_layer_name(text, kept_layer, kept_name) && kept_name == name &&
-               (kept_layer == -1 || kept_layer == layer);
-    });
 }
 
 void validate(const Config& c) {
@@ -157,7 +137,7 @@ void validate(const Config& c) {
     check_batch(c);
     check_schedule(c);
     check_kept_names(c.precision.keep_bf16, c.model.layers);
-    for (const RecipeSwitch& entry : recipe_plan(c)) {
+    for (const RecipeSwitch& entry : recipe_plan(c).switches) {
         check_widths(c.model, entry.recipe);
         check_tiles(c, entry.recipe);
     }
