@@ -6,8 +6,8 @@
   scripts/tokenize.py --tokenizer tokenizer.json text.txt --out train.bin --val val.bin
   quartet2 generate ... | scripts/tokenize.py --tokenizer tokenizer.json --decode
 
-A line that is exactly <|endoftext|> ends a document; the tokenizer's end-of-text id, if it has one, follows each
-document. Ids up to 65535 give a file of uint16, others of uint32 (data/README.md describes the files)."""
+A line that is exactly <|endoftext|> ends a document; the tokenizer's end-of-text id, if it has one, follows
+each document. Ids up to 65535 give a file of uint16, others of uint32 (data/README.md describes them)."""
 
 import argparse
 import array
@@ -110,7 +110,8 @@ def encode(args):
     vocab = tokenizer.get_vocab()
     width = 2 if max(vocab.values()) < 65536 else 4
     end = next((vocab[name] for name in END_OF_TEXT if name in vocab), None)
-    encode_batch = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)  # without offsets, if it can
+    # The fast one leaves out the offsets; older versions do not have it.
+    encode_batch = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
     tokens, starts = 0, [0]
     with atomic(args.out) as out:
         write_header(out, width, 0)
@@ -142,19 +143,22 @@ def decode(args):
     text = " ".join(args.text) if args.text else sys.stdin.read()
     ids = [int(number) for number in re.findall(r"\d+", text)]
     tokenizer = load_tokenizer(args.tokenizer)
-    unknown = next((number for number in ids if number > 0xFFFFFFFF or tokenizer.id_to_token(number) is None), None)
-    if unknown is not None:
-        sys.exit(f"tokenize.py: {args.tokenizer} has no token {unknown}")
+    for number in ids:
+        if number > 0xFFFFFFFF or tokenizer.id_to_token(number) is None:
+            sys.exit(f"tokenize.py: {args.tokenizer} has no token {number}")
     print(tokenizer.decode(ids, skip_special_tokens=False))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("text", nargs="*", help="text files in UTF-8, also .xz; with --decode: ids (default: stdin)")
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", nargs="*",
+                        help="text files in UTF-8, also .xz; with --decode: ids (default: stdin)")
     parser.add_argument("--tokenizer", required=True, help="tokenizer.json")
     parser.add_argument("--out", help="token file to write")
     parser.add_argument("--val", help="token file for the last documents, for validation")
-    parser.add_argument("--val-fraction", type=float, default=0.1, help="their share of the tokens (default 0.1)")
+    parser.add_argument("--val-fraction", type=float, default=0.1,
+                        help="their share of the tokens (default 0.1)")
     parser.add_argument("--decode", action="store_true", help="print the text of token ids")
     args = parser.parse_args()
     if args.decode:

@@ -13,7 +13,8 @@ namespace {
 using test::read_bytes, test::TempFolder, test::write_bytes;
 
 constexpr const char* kTokenizer = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[
-    {"id":0,"content":"<|endoftext|>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],
+    {"id":0,"content":"<|endoftext|>","single_word":false,
+    "lstrip":false,"rstrip":false,"normalized":false,"special":true}],
     "normalizer":null,"pre_tokenizer":{"type":"WhitespaceSplit"},"post_processor":null,"decoder":null,
     "model":{"type":"WordLevel","vocab":{"<|endoftext|>":0,"a":1,"b":2,"c":LAST,"?":4},"unk_token":"?"}})";
 
