@@ -43,6 +43,11 @@ struct GoldenInput {
     std::string key(const std::string& field) const { return name + "." + field; }
     bool has(const std::string& field) const { return file.contains(key(field)); }
     std::vector<float> floats(const std::string& field) const { return golden_values<float>(file, key(field)); }
+    /// The named draws on the backend; an input that has none of a kind has no set that reads them.
+    DeviceTensor draws(Context& ctx, const std::string& field) const {
+        const std::vector<float> values = has(field) ? floats(field) : std::vector<float>{0.0f};
+        return DeviceTensor(ctx, 1, int64_t(values.size()), values);
+    }
     std::vector<uint8_t> bytes(const std::string& field) const { return golden_values<uint8_t>(file, key(field)); }
 };
 
@@ -78,10 +83,8 @@ Result quantize_golden(Context& ctx, const GoldenInput& in, const std::vector<fl
                        const Rotation& rotation) {
     const int64_t scale_rows = spec.grid == Grid::tile ? in.rows / kBlock : in.rows;
     const DeviceTensor source(ctx, in.rows, in.inner, x);
-    const DeviceTensor elements(ctx, in.rows, in.inner, in.floats("uniform_element"));
-    const DeviceTensor blocks(ctx, in.rows, in.inner / kBlock, in.floats("uniform_block"));
-    const auto signs = in.floats("signs"), signs2 = in.floats("signs2");
-    const DeviceTensor first(ctx, 1, int64_t(signs.size()), signs), second(ctx, 1, int64_t(signs2.size()), signs2);
+    const DeviceTensor elements = in.draws(ctx, "uniform_element"), blocks = in.draws(ctx, "uniform_block");
+    const DeviceTensor first = in.draws(ctx, "signs"), second = in.draws(ctx, "signs2");
     const DeviceTensor codes(ctx, Dtype::u8, in.rows, in.inner / 2), scales(ctx, Dtype::u8, scale_rows, in.inner / kBlock);
     const DeviceTensor s_t(ctx, Dtype::f32, 1, 1), dense(ctx, ctx.ops->dense_dtype, in.rows, in.inner);
     const auto at = [](const DeviceTensor& t) { return static_cast<const float*>(t.view().data); };

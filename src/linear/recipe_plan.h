@@ -12,6 +12,9 @@ namespace q2 {
 /// A block's linear layers: [Q;K;V], O, [gate;up] and down.
 inline constexpr std::string_view kLinearNames[] = {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"};
 
+/// "layers.3.o_proj" is block 3's o_proj; "o_proj" every block's (-1). False if it is neither.
+bool parse_layer_name(std::string_view text, int64_t& layer, std::string_view& name);
+
 struct KeepBf16Config {
     int64_t first = 0, last = 0;     ///< blocks whose linear layers stay in bf16
     std::vector<std::string> names;  ///< of kLinearNames, or "layers.3.o_proj" for one block's

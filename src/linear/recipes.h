@@ -13,8 +13,8 @@ namespace q2 {
 
 /// bf16, quartet2, quartet2_onepass, quartet2_plus, nvidia, four_over_six, tetrajet_v2.
 const std::vector<Recipe>& builtin_recipes();
-/// Throws Exit::config with the known names.
-const Recipe& find_recipe(const std::string& name);
+/// Throws Exit::config with the known names; `origin` begins the message.
+const Recipe& find_recipe(const std::string& name, const std::string& origin = "recipe");
 
 /// A name; or an object, with "base" edits of a built-in recipe, else of one that keeps every operand.
 /// Settings that a rounding does not use are refused where given and return to their defaults where
@@ -22,6 +22,9 @@ const Recipe& find_recipe(const std::string& name);
 Recipe recipe_from_json(const nlohmann::json& json, const std::string& origin = "recipe");
 /// The whole recipe, with the settings that its roundings use.
 nlohmann::ordered_json recipe_to_json(const Recipe& recipe);
+
+/// The recipe's part of docs/CONFIG.md.
+std::string recipe_markdown();
 
 /// What a GEMM's inner dimension must be a multiple of: its blocks, rotation and correction groups; 1 if
 /// nothing is quantised.

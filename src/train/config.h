@@ -10,21 +10,16 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_fields.h"
+#include "linear/recipe_plan.h"
 #include "model/model_config.h"
-#include "ops/quant_spec.h"
 
 namespace q2 {
 
 struct DataConfig {
     std::vector<std::string> train, val;  ///< token files or globs
     int64_t sequence = 512;               ///< T, tokens of a training sequence
-    std::string format = "auto";          ///< auto: by llm.c's header; u16, u32: headerless
+    std::string format = "auto";          ///< auto: by llm.c's header; uint16, uint32: headerless
     std::string tokenizer = "none";       ///< none (ids), bytes, or a tokenizer.json's path
-};
-
-struct KeepBf16Config {
-    int64_t first = 0, last = 0;     ///< blocks whose linear layers stay in bf16
-    std::vector<std::string> names;  ///< of kLinearNames, or "layers.3.o_proj" for one block's
 };
 
 struct PrecisionConfig {
@@ -91,9 +86,6 @@ struct Config {
     int64_t step_tokens() const { return step_sequences() * data.sequence; }
 };
 
-/// A block's linear layers, as precision.keep_bf16.names names them: [Q;K;V], O, [gate;up] and down.
-inline constexpr std::string_view kLinearNames[] = {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"};
-
 /// Every setting with its place in `config`, which must outlive the fields.
 std::vector<Field> fields(Config& config);
 
@@ -107,16 +99,8 @@ nlohmann::ordered_json config_to_json(const Config& config);
 /// What no single range can say; throws Exit::config.
 void validate(const Config& config);
 
-/// A recipe and the first step that runs it.
-struct RecipeSwitch {
-    int64_t step;
-    Recipe recipe;
-};
-
-/// The recipes of a run by rising step, the first at step 0.
-std::vector<RecipeSwitch> recipe_plan(const Config& config);
-/// Whether linear layer `name` (of kLinearNames) of block `layer` of `layers` stays in bf16.
-bool keeps_bf16(const KeepBf16Config& keep, int64_t layer, int64_t layers, std::string_view name);
+/// The recipes of a run, its switches and the layers kept in bf16.
+RecipePlan recipe_plan(const Config& config);
 
 /// The text of docs/CONFIG.md.
 std::string config_markdown();
