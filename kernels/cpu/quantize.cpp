@@ -25,16 +25,18 @@ float scale_at(const Quantized& q, int64_t row, int64_t block) {
     return e4m3_value(static_cast<const uint8_t*>(q.scales.data)[scale_row * q.scales.cols + block]);
 }
 
-/// Elements first..first+count-1 of a row of codes, each times e4m3(scale) * factor. first % 16 = 0.
+/// Elements first..first+count-1 of a row of codes, each times e4m3(scale) * factor. first and count % 16 =
+/// 0, but for the last rows of a transposed operand.
 void decode_row(const Quantized& q, int64_t row, int64_t first, int64_t count, float factor, float* out) {
-    const uint8_t* codes = static_cast<const uint8_t*>(q.codes.data) + (row * q.inner + first) / 2;
-    for (int64_t i = 0; i < count; i += kBlock) {
+    const uint8_t* packed = static_cast<const uint8_t*>(q.codes.data) + (row * q.inner + first) / 2;
+    for (int64_t i = 0; i < count; i += kBlock, packed += kBlock / 2) {
         const float scale = mul(scale_at(q, row, (first + i) / kBlock), factor);
-        const int64_t width = std::min<int64_t>(kBlock, count - i);
-        for (int64_t j = 0; j < width; ++j) {
-            const uint8_t byte = codes[(i + j) / 2];
-            out[i + j] = mul(e2m1_value(uint8_t(j % 2 ? byte >> 4 : byte & 15)), scale);
-        }
+        uint8_t codes[kBlock];
+        for (int j = 0; j < kBlock; ++j) codes[j] = uint8_t(j % 2 ? packed[j / 2] >> 4 : packed[j / 2] & 15);
+        float values[kBlock];
+        Q2_SIMD
+        for (int j = 0; j < kBlock; ++j) values[j] = mul(e2m1_value(codes[j]), scale);
+        std::copy_n(values, std::min<int64_t>(kBlock, count - i), out + i);
     }
 }
 
@@ -54,27 +56,6 @@ struct StoredRows {
         });
     }
 };
-
-/// Rows first..last-1 of the logical operand into out (last - first, inner); the padding beyond the source is
-/// 0.
-void load_rows(const StoredRows& stored, bool transposed, int64_t first, int64_t last, int64_t inner,
-               float* out) {
-    if (!transposed) {
-        for (int64_t row = first; row < last; ++row, out += inner) {
-            stored.read(row, 0, stored.cols(), out);
-            std::fill(out + stored.cols(), out + inner, 0.0f);
-        }
-        return;
-    }
-    float column[kRowChunk];
-    for (int64_t k = 0; k < inner; ++k) {
-        if (k < stored.rows())
-            stored.read(k, first, last - first, column);
-        else
-            std::fill(column, column + kRowChunk, 0.0f);
-        for (int64_t row = 0; row < last - first; ++row) out[row * inner + k] = column[row];
-    }
-}
 
 // ---- Rotate
 // -------------------------------------------------------------------------------------------------------
@@ -96,24 +77,51 @@ Signs draw_signs(const Rotation& rotation, const Address& a) {
     return signs;
 }
 
-void rotate_run(float* x, int size, const float* signs) {
-    switch (size) {
-        case 16:
-            return hadamard<16>(x, signs);
-        case 32:
-            return hadamard<32>(x, signs);
-        case 64:
-            return hadamard<64>(x, signs);
-        default:
-            return hadamard<128>(x, signs);
+/// `kRowChunk` rows of one run of the inner dimension, interleaved: element k of row l at [k][l], so that
+/// loads of a transposed source, butterflies and their vectors all go along the rows.
+using Tile = float[kMaxRotation][kRowChunk];
+
+void load_tile(const StoredRows& stored, bool transposed, int64_t first, int64_t last, int64_t k0,
+               int64_t run, Tile& z) {
+    const int64_t inner = transposed ? stored.rows() : stored.cols();
+    const int64_t count = std::clamp<int64_t>(inner - k0, 0, run);  // beyond it is padding
+    if (count < run || last - first < kRowChunk) std::fill_n(z[0], run * kRowChunk, 0.0f);
+    if (transposed) {
+        for (int64_t k = 0; k < count; ++k) stored.read(k0 + k, first, last - first, z[k]);
+        return;
+    }
+    float row[kMaxRotation];
+    for (int64_t l = 0; l < last - first; ++l) {
+        stored.read(first + l, k0, count, row);
+        for (int64_t k = 0; k < count; ++k) z[k][l] = row[k];
     }
 }
 
-void rotate(float* x, int64_t count, const Rotation& rotation, const Signs& signs) {
-    if (rotation.size == 0) return;
-    for (int round = 0; round < rotation.rounds; ++round)
-        for (int64_t i = 0; i < count; i += rotation.size)
-            rotate_run(x + i, rotation.size, signs.round[round]);
+void rotate_tile(Tile& z, int size, const float* signs) {
+    switch (size) {
+        case 16:
+            return hadamard<16, kRowChunk>(z[0], signs);
+        case 32:
+            return hadamard<32, kRowChunk>(z[0], signs);
+        case 64:
+            return hadamard<64, kRowChunk>(z[0], signs);
+        default:
+            return hadamard<128, kRowChunk>(z[0], signs);
+    }
+}
+
+/// Rows first..last-1 of the logical operand, padded with zeros and rotated, into out (last - first, inner).
+void load_rows(const StoredRows& stored, bool transposed, int64_t first, int64_t last, int64_t inner,
+               const Rotation& rotation, const Signs& signs, float* out) {
+    const int64_t run = rotation.size ? rotation.size : kBlock;
+    alignas(64) Tile z;
+    for (int64_t k0 = 0; k0 < inner; k0 += run) {
+        load_tile(stored, transposed, first, last, k0, run, z);
+        for (int round = 0; round < (rotation.size ? rotation.rounds : 0); ++round)
+            rotate_tile(z, rotation.size, signs.round[round]);
+        for (int64_t l = 0; l < last - first; ++l)
+            for (int64_t k = 0; k < run; ++k) out[l * inner + k0 + k] = z[k][l];
+    }
 }
 
 float amax_of(const float* x, int64_t count) {
@@ -138,8 +146,7 @@ Rows prepare(Scratch& scratch, const StoredRows& stored, bool transposed, int64_
     const bool known = amax && rotation.size == 0;
     parallel_rows(rows, [&](int64_t first, int64_t last) {
         float* x = out.x + first * inner;
-        load_rows(stored, transposed, first, last, inner, x);
-        rotate(x, (last - first) * inner, rotation, signs);
+        load_rows(stored, transposed, first, last, inner, rotation, signs, x);
         if (!known) partial[first / kRowChunk] = amax_of(x, (last - first) * inner);
     });
     out.amax = known ? float_of(amax->bits) : largest_of(partial, (rows + kRowChunk - 1) / kRowChunk);
@@ -167,6 +174,7 @@ struct Writer {
         for_float_type(out.dense.dtype, [&](auto type) {
             using T = decltype(type);
             T* to = static_cast<T*>(out.dense.data) + at;
+            Q2_SIMD
             for (int i = 0; i < kBlock; ++i) to[i] = from_float<T>(mul(e2m1_value(c[i]), s));
         });
     }

@@ -10,8 +10,11 @@
 
 #if defined(__CUDACC__)
 #define Q2_HD __host__ __device__ __forceinline__
+#define Q2_SIMD
 #else
 #define Q2_HD inline
+#define Q2_SIMD \
+    _Pragma("omp simd")  // short loops of independent elements: keeps the compiler from unrolling them first
 #endif
 
 namespace q2 {

@@ -79,6 +79,7 @@ Q2_HD uint8_t candidate_scale(float amax, float s_t, Candidate c) {
 /// (absmax).
 Q2_HD float row_error(const float x[kBlock], const uint8_t codes[kBlock], float scale_value, Rule rule) {
     float d[kBlock];
+    Q2_SIMD
     for (int i = 0; i < kBlock; ++i) {
         const float difference = sub(x[i], mul(e2m1_value(codes[i]), scale_value));
         d[i] = rule == Rule::mae || rule == Rule::absmax ? float_of(magnitude_bits(difference))
@@ -98,6 +99,7 @@ Q2_HD float row_error(const float x[kBlock], const uint8_t codes[kBlock], float 
 /// row's draws.
 struct NearestCodes {
     Q2_HD void operator()(int, const float x[kBlock], float r, uint8_t codes[kBlock]) const {
+        Q2_SIMD
         for (int i = 0; i < kBlock; ++i) codes[i] = e2m1_rn(mul(x[i], r));
     }
 };
@@ -138,8 +140,10 @@ Q2_HD uint8_t quantize_block(const float (*x)[kBlock], float s_t, Candidates can
         if (c > 0 && !(error < best_error)) continue;
         best_scale = scale;
         best_error = error;
-        for (int row = 0; row < Rows; ++row)
+        for (int row = 0; row < Rows; ++row) {
+            Q2_SIMD
             for (int i = 0; i < kBlock; ++i) codes[row][i] = trial[row][i];
+        }
     }
     return best_scale;
 }
@@ -155,6 +159,7 @@ struct EdenSums {
 
 Q2_HD EdenSums eden_encode(const float x[kBlock], float r, uint8_t codes[kBlock]) {
     float yy[kBlock], yq[kBlock];
+    Q2_SIMD
     for (int i = 0; i < kBlock; ++i) {
         const float y = mul(x[i], r);
         codes[i] = e2m1_rn(y);
