@@ -7,6 +7,7 @@ TESTS ?=
 BENCH_RECIPES ?= bf16 quartet2
 NIGHTLY_ARCHS ?= 90a 100a 103a 120a
 
+MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 # A Toolkit in its usual place is found without being on the path.
 export PATH := $(PATH):/usr/local/cuda/bin
