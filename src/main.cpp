@@ -1,1 +1,40 @@
-int main() { return 0; }
+// quartet2: subcommands, and the one place where errors become messages and exit codes.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+
+#include "base/check.h"
+#include "commands/compare.h"
+#include "commands/config.h"
+#include "commands/eval.h"
+#include "commands/generate.h"
+#include "commands/tokenize.h"
+#include "commands/train.h"
+
+int main(int argc, char** argv) {
+    CLI::App app("quartet2: pre-trains Llama-like language models in NVFP4", "quartet2");
+    app.require_subcommand(1);
+    app.footer(
+        "Exit codes: 0 done, 1 internal error, 2 command line, 3 config, 4 file or data, 5 loss or gradient "
+        "not "
+        "finite, 6 device, 7 stopped by a signal with a checkpoint saved.");
+    std::function<int()> run;
+    for (const auto add :
+         {q2::add_train, q2::add_eval, q2::add_generate, q2::add_compare, q2::add_tokenize, q2::add_config})
+        add(app, run);
+    try {
+        app.parse(argc, argv);
+        return run();
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? 0 : int(q2::Exit::usage);
+    } catch (const q2::Error& e) {
+        std::fprintf(stderr, "quartet2: %s\n", e.what());
+        return int(e.code);
+    } catch (const std::bad_alloc&) {
+        std::fprintf(stderr, "quartet2: out of memory: lower train.micro_batch or the model's size\n");
+        return int(q2::Exit::device);
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "quartet2: %s\n", e.what());
+        return int(q2::Exit::internal);
+    }
+}

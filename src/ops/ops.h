@@ -44,9 +44,9 @@ struct AttentionShape {
     int64_t batch = 0, sequence = 0;
     int64_t heads = 0, kv_heads = 0, head_size = 0;
 
-    int64_t tokens() const { return batch * sequence; }
-    int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_size; }
-    int64_t out_width() const { return heads * head_size; }
+    constexpr int64_t tokens() const { return batch * sequence; }
+    constexpr int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_size; }
+    constexpr int64_t out_width() const { return heads * head_size; }
 };
 
 enum class Direction { forward, backward };

@@ -29,10 +29,15 @@ void set_micro_batch(Training& t, uint32_t number) {
     t.ctx.ops->upload(t.ctx, state + offsetof(StepState, micro_batch), &number, sizeof(number));
 }
 
-/// Uploads samples first.. as the pass's ids and targets.
-Pass load_pass(Training& t, Activations& act, const DataLoader& data, int64_t first, const Probe& probe) {
-    std::vector<int32_t> ids(size_t(act.tokens())), targets(size_t(act.tokens()));
-    data.fill(first, act.shape.batch, ids.data(), targets.data());
+/// Uploads samples first..first+count-1 as the pass's ids and targets. The rest of the micro-batch, if any,
+/// repeats them with targets that count nothing.
+Pass load_pass(Training& t, Activations& act, const DataLoader& data, int64_t first, int64_t count,
+               const Probe& probe) {
+    const int64_t sequence = act.shape.sequence;
+    std::vector<int32_t> ids(size_t(act.tokens())), targets(size_t(act.tokens()), -1);
+    data.fill(first, count, ids.data(), targets.data());
+    for (int64_t i = count * sequence; i < act.tokens(); ++i)
+        ids[size_t(i)] = ids[size_t(i - count * sequence)];
     const Pass pass{t.ctx,
                     t.memory.model,
                     act,
@@ -54,7 +59,8 @@ void run_micro_batch(Training& t, int64_t step, int64_t number, const Probe& pro
     const Config& c = t.config;
     set_micro_batch(t, uint32_t(number));
     prepare_weights(t.ctx, t.memory.model, t.memory.state, number > 0);
-    const Pass pass = load_pass(t, t.memory.train, t.data, first_sample(c, step, number), probe);
+    const Pass pass =
+        load_pass(t, t.memory.train, t.data, first_sample(c, step, number), c.train.micro_batch, probe);
     forward(pass);
     head(pass, &t.memory.state->loss, float(1.0 / double(c.step_tokens())), true);
     backward(pass);
@@ -80,27 +86,25 @@ StepState train_step(Training& t, int64_t step) {
 }
 
 double evaluate(Training& t, const DataLoader& val, int64_t step, int64_t batches) {
-    const int64_t size = t.memory.eval.shape.batch;
-    const int64_t all = val.windows() / size;
-    check(all > 0, Exit::config, "train.eval_micro_batch: ", size, " sequences, but data.val holds only ",
-          val.windows(), ": lower it");
-    const int64_t count = batches > 0 ? std::min(batches, all) : all;
+    const int64_t size = t.memory.eval.shape.batch, sequence = t.memory.eval.shape.sequence;
+    const int64_t windows = batches > 0 ? std::min(val.windows(), batches * size) : val.windows();
     const StepState state = initial_state(t.config, step);
     t.ctx.ops->upload(t.ctx, t.memory.state, &state, sizeof(state));
     select_recipes(t.memory.model, step);
     double total = 0;
-    for (int64_t number = 0; number < count; ++number) {
-        set_micro_batch(t, kEvaluationMicroBatch + uint32_t(number));
-        prepare_weights(t.ctx, t.memory.model, t.memory.state, number > 0);
-        const Pass pass = load_pass(t, t.memory.eval, val, number * size, {});
+    for (int64_t first = 0; first < windows; first += size) {
+        const int64_t count = std::min(size, windows - first);
+        set_micro_batch(t, kEvaluationMicroBatch + uint32_t(first / size));
+        prepare_weights(t.ctx, t.memory.model, t.memory.state, first > 0);
+        const Pass pass = load_pass(t, t.memory.eval, val, first, count, {});
         t.ctx.ops->zero(t.ctx, t.memory.eval_loss, sizeof(float));
         forward(pass);
-        head(pass, t.memory.eval_loss, 1.0f / float(t.memory.eval.tokens()), false);
+        head(pass, t.memory.eval_loss, 1.0f / float(count * sequence), false);
         float loss = 0;
         t.ctx.ops->download(t.ctx, &loss, t.memory.eval_loss, sizeof(loss));
-        total += loss;
+        total += loss * double(count);
     }
-    return total / double(count);
+    return total / double(windows);
 }
 
 void report_non_finite(Training& t, int64_t step, const StepState& state) {

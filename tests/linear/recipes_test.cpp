@@ -82,10 +82,12 @@ TEST(Recipes, InheritedSettingsThatARoundingDoesNotUseAreCleared) {
     EXPECT_EQ(r.dgrad.a, (QuantSpec{.rounding = Rounding::stochastic}));
     EXPECT_EQ(r.fprop.a, (QuantSpec{.rounding = Rounding::ms_eden}));
     // A kept forward operand has no quantised copy to start from.
-    EXPECT_EQ(parse(R"({"base": "quartet2", "fprop": {"b": {"round": "keep"}}})").dgrad.b.from,
-              Source::original);
-    EXPECT_EQ(parse(R"({"base": "quartet2", "fprop": {"b": {"round": "keep"}}})").wgrad.b.from,
-              Source::quantised);
+    const Recipe w = parse(R"({"base": "quartet2", "fprop": {"b": {"round": "keep"}}})");
+    EXPECT_EQ(w.dgrad.b.from, Source::original);
+    EXPECT_EQ(w.wgrad.b.from, Source::quantised);
+    const Recipe x = parse(R"({"base": "quartet2", "fprop": {"a": {"round": "keep"}}})");
+    EXPECT_EQ(x.dgrad.b.from, Source::quantised);
+    EXPECT_EQ(x.wgrad.b.from, Source::original);
 }
 
 TEST(Recipes, WritingReadsBack) {

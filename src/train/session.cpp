@@ -1,0 +1,102 @@
+#include "train/session.h"
+
+#include <omp.h>
+
+namespace q2 {
+namespace {
+
+TrainingMemory carve(const Config& c, const Ops& ops, int64_t batch, bool trained, Arena& arena) {
+    return trained ? carve_training(c, ops, arena) : carve_inference(c, ops, batch, arena);
+}
+
+size_t bytes_to_carve(const Config& c, const Ops& ops, int64_t batch, bool trained) {
+    Arena count;
+    carve(c, ops, batch, trained, count);
+    return count.used();
+}
+
+/// The CPU's threads must be known before anything asks how much scratch they need.
+const Config& with_threads(const Config& c) {
+    if (c.train.threads > 0) omp_set_num_threads(int(c.train.threads));
+    return c;
+}
+
+constexpr const char* kModelFile = "/model.safetensors";
+constexpr const char* kOptimizerFile = "/optimizer.safetensors";
+
+}  // namespace
+
+Session::Session(const Config& c) : Session(c, 0, true) {}
+Session::Session(const Config& c, int64_t batch) : Session(c, batch, false) {}
+
+Session::Session(const Config& c, int64_t batch, bool trained)
+    : config_(with_threads(c)),
+      trained_(trained),
+      backend_(c.train.backend, int(c.train.device)),
+      scratch_(ctx(),
+               trained ? training_scratch(c, backend_.ops()) : inference_scratch(c, backend_.ops(), batch)),
+      memory_bytes_(ctx(), bytes_to_carve(c, backend_.ops(), batch, trained)),
+      arena_(memory_bytes_.data(), memory_bytes_.bytes()),
+      memory_(carve(c, backend_.ops(), batch, trained, arena_)) {
+    ctx().scratch = scratch_.data();
+    ctx().scratch_bytes = scratch_.bytes();
+    upload_rope_table(ctx(), memory_.model);
+}
+
+std::string Session::device() { return backend_.ops().describe(ctx()); }
+
+void Session::upload(const Tensor& flat, const std::vector<float>& values) {
+    backend_.ops().upload(ctx(), flat.data, values.data(), flat.bytes());
+    backend_.ops().synchronize(ctx());
+}
+
+std::vector<float> Session::download(const Tensor& flat) {
+    std::vector<float> values(size_t(flat.size()));
+    backend_.ops().download(ctx(), values.data(), flat.data, flat.bytes());
+    return values;
+}
+
+void Session::initialise() {
+    std::vector<float> values(size_t(memory_.model.table.size));
+    q2::initialise(memory_.model.table, config_.train.seed, values.data());
+    upload(memory_.model.params, values);
+    if (!trained_) return;
+    for (const Tensor& moment : {memory_.moment1, memory_.moment2})
+        backend_.ops().zero(ctx(), moment.data, moment.bytes());
+}
+
+std::vector<NamedTensor> Session::named(const std::string& prefix, std::vector<float>& values) const {
+    std::vector<NamedTensor> tensors;
+    for (const HfTensor& t : hf_tensors(config_.model, memory_.model.table)) {
+        const std::vector<int64_t> shape = t.vector ? std::vector{t.cols} : std::vector{t.rows, t.cols};
+        tensors.push_back({prefix + t.name, Dtype::f32, shape, values.data() + t.offset});
+    }
+    return tensors;
+}
+
+void Session::load(const std::string& checkpoint) {
+    std::vector<float> values(size_t(memory_.model.table.size));
+    load_tensors(checkpoint + kModelFile, named("", values));
+    upload(memory_.model.params, values);
+    if (!trained_) return;
+    load_tensors(checkpoint + kOptimizerFile, named("moment1.", values));
+    upload(memory_.moment1, values);
+    load_tensors(checkpoint + kOptimizerFile, named("moment2.", values));
+    upload(memory_.moment2, values);
+}
+
+std::string Session::save(const std::string& run, int64_t step) {
+    std::vector<float> params = download(memory_.model.params);
+    std::vector<float> moment1 = download(memory_.moment1), moment2 = download(memory_.moment2);
+    std::vector<NamedTensor> moments = named("moment1.", moment1);
+    for (NamedTensor& t : named("moment2.", moment2)) moments.push_back(std::move(t));
+    const CheckpointMeta meta{.step = step,
+                              .seed = config_.train.seed,
+                              .data_position = step * config_.step_sequences(),
+                              .config = config_to_json(config_)};
+    const CheckpointFile files[] = {{kModelFile + 1, named("", params)},
+                                    {kOptimizerFile + 1, std::move(moments)}};
+    return save_checkpoint(run, meta, files);
+}
+
+}  // namespace q2

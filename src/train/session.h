@@ -1,0 +1,47 @@
+// A config brought to life on a device: backend, memory, model, and its way to and from checkpoints.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ops/backend.h"
+#include "train/checkpoint.h"
+#include "train/training_memory.h"
+
+namespace q2 {
+
+class Session {
+  public:
+    /// For training: with gradients and moments.
+    explicit Session(const Config&);
+    /// For evaluation and generation, `batch` sequences at a time.
+    Session(const Config&, int64_t batch);
+
+    const Config& config() const { return config_; }
+    Context& ctx() { return backend_.context(); }
+    TrainingMemory& memory() { return memory_; }
+    std::string device();
+
+    /// Weights from the seed, moments zero.
+    void initialise();
+    /// Weights, and when training moments, of a checkpoint that verified.
+    void load(const std::string& checkpoint);
+    /// Writes RUN's checkpoint after `step` steps; returns its folder.
+    std::string save(const std::string& run, int64_t step);
+
+  private:
+    Session(const Config&, int64_t batch, bool trained);
+    void upload(const Tensor& flat, const std::vector<float>& values);
+    std::vector<float> download(const Tensor& flat);
+    /// The flat vector's parts under `prefix` + their Hugging Face names.
+    std::vector<NamedTensor> named(const std::string& prefix, std::vector<float>& values) const;
+
+    Config config_;
+    bool trained_;
+    Backend backend_;
+    DeviceMemory scratch_, memory_bytes_;
+    Arena arena_;
+    TrainingMemory memory_;
+};
+
+}  // namespace q2
