@@ -76,7 +76,7 @@ nightly: setup  ## compile the CUDA sources for every architecture of NIGHTLY_AR
 	for arch in $(NIGHTLY_ARCHS); do \
 	    cmake -S . -B build/cuda-$$arch $(CMAKE_OPTIONS) -DQUARTET2_CUDA=ON \
 	        -DCMAKE_CUDA_ARCHITECTURES=$$arch && \
-	    cmake --build build/cuda-$$arch -j $(JOBS) --target quartet2 || exit; done
+	    cmake --build build/cuda-$$arch -j $(JOBS) --target quartet2_cuda || exit; done
 
 clean:  ## remove build/ (runs/ stays)
 	rm -rf build
