@@ -7,6 +7,7 @@ TESTS ?=
 BENCH_RECIPES ?= bf16 quartet2
 NIGHTLY_ARCHS ?= 90a 100a 103a 120a
 
+MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 # A Toolkit in its usual place is found without being on the path.
 export PATH := $(PATH):/usr/local/cuda/bin
@@ -75,7 +76,7 @@ nightly: setup  ## compile the CUDA sources for every architecture of NIGHTLY_AR
 	for arch in $(NIGHTLY_ARCHS); do \
 	    cmake -S . -B build/cuda-$$arch $(CMAKE_OPTIONS) -DQUARTET2_CUDA=ON \
 	        -DCMAKE_CUDA_ARCHITECTURES=$$arch && \
-	    cmake --build build/cuda-$$arch -j $(JOBS) --target quartet2 || exit; done
+	    cmake --build build/cuda-$$arch -j $(JOBS) --target quartet2_cuda || exit; done
 
 clean:  ## remove build/ (runs/ stays)
 	rm -rf build
