@@ -99,10 +99,11 @@ struct NearestTiles : ElementMaximum {
             NearestCodes{}(0, x, scale_reciprocal(scale, s_t), trial);
             float error = 0.0f;
             if (candidates.count > 1) error = over_rows(row_error(x, trial, value, rule), add_error);
-            if (c > 0 && !(error < best_error)) continue;
-            best_scale = scale;
-            best_error = error;
-            for (int i = 0; i < kBlock; ++i) codes[i] = trial[i];
+            if (c == 0 || error < best_error) {
+                best_scale = scale;
+                best_error = error;
+                for (int i = 0; i < kBlock; ++i) codes[i] = trial[i];
+            }
         }
         return best_scale;
     }

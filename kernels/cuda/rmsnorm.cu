@@ -74,15 +74,17 @@ __device__ void backward_row(const Backward<Act, Res>& b, int64_t row, float* dw
     const float rstd = b.rstd[row];
     float dot = 0.0f;
     for (int64_t col = threadIdx.x * W; col < b.width; col += kRowThreads * W) {
-        float d[W], s[W], weight[W];
+        float d[W], s[W], weight[W], gradient[W];
         load<W>(b.dout + base + col, d);
         load<W>(b.sum + base + col, s);
         load<W>(b.weight + col, weight);
+        load<W>(dweight + col, gradient);
         for (int j = 0; j < W; ++j) {
             const float n = s[j] * rstd;
             dot += d[j] * weight[j] * n;
-            dweight[col + j] += d[j] * n;
+            gradient[j] += d[j] * n;
         }
+        store<W>(dweight + col, gradient);
     }
     const float mean = block_reduce(dot, Sum{}) / float(b.width);
     for (int64_t col = threadIdx.x * W; col < b.width; col += kRowThreads * W) {
