@@ -1,5 +1,5 @@
-// The whole model, forward, backward and AdamW, against the golden Llama files (Hugging Face's LlamaForCausalLM in
-// float64), on every backend.
+// The whole model, forward, backward and AdamW, against the golden Llama files (Hugging Face's
+// LlamaForCausalLM in float64), on every backend.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -44,7 +44,8 @@ class GoldenModel {
         upload_rope_table(ctx, training_.model);
         for (const HfTensor& t : hf_tensors(config_.model, training_.model.table)) {
             const auto values = golden_values<float>(file, "init." + t.name);
-            ctx.ops->upload(ctx, training_.model.params.as<float>() + t.offset, values.data(), values.size() * 4);
+            ctx.ops->upload(ctx, training_.model.params.as<float>() + t.offset, values.data(),
+                            values.size() * 4);
         }
         for (const Tensor& moment : {training_.moment1, training_.moment2})
             ctx.ops->zero(ctx, moment.data, moment.bytes());
@@ -61,7 +62,8 @@ class GoldenModel {
         ctx_.ops->zero(ctx_, training_.model.grads.data, training_.model.grads.bytes());
         select_recipes(training_.model, 0);
         prepare_weights(ctx_, training_.model, training_.state, false);
-        const Pass pass{ctx_, training_.model, training_.train, training_.state, training_.ids, training_.targets, {}};
+        const Pass pass{
+            ctx_, training_.model, training_.train, training_.state, training_.ids, training_.targets, {}};
         forward(pass);
         head(pass, &training_.state->loss, 1.0f / float(training_.train.tokens()), true);
         backward(pass);
@@ -71,7 +73,8 @@ class GoldenModel {
     }
     std::vector<float> gradient(const HfTensor& t) const {
         std::vector<float> values(size_t(t.rows * t.cols));
-        ctx_.ops->download(ctx_, values.data(), training_.model.grads.as<float>() + t.offset, values.size() * 4);
+        ctx_.ops->download(ctx_, values.data(), training_.model.grads.as<float>() + t.offset,
+                           values.size() * 4);
         return values;
     }
     std::vector<HfTensor> tensors() const { return hf_tensors(config_.model, training_.model.table); }
@@ -114,7 +117,8 @@ TEST_P(GoldenLlama, Float32LossAndGradientsAgree) {
         const double loss = golden_values<float>(file, "loss")[0];
         EXPECT_NEAR(model.step(0, false).loss, loss, (cpu ? 1e-5 : 1e-4) * loss) << path;
         for (const HfTensor& t : model.tensors())
-            EXPECT_LT(relative_l2(model.gradient(t), golden_values<float>(file, "grad." + t.name)), cpu ? 1e-4 : 1e-3)
+            EXPECT_LT(relative_l2(model.gradient(t), golden_values<float>(file, "grad." + t.name)),
+                      cpu ? 1e-4 : 1e-3)
                 << path << ": gradient of " << t.name;
     }
 }

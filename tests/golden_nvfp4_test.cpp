@@ -42,19 +42,24 @@ struct GoldenInput {
 
     std::string key(const std::string& field) const { return name + "." + field; }
     bool has(const std::string& field) const { return file.contains(key(field)); }
-    std::vector<float> floats(const std::string& field) const { return golden_values<float>(file, key(field)); }
+    std::vector<float> floats(const std::string& field) const {
+        return golden_values<float>(file, key(field));
+    }
     /// The named draws on the backend; an input that has none of a kind has no set that reads them.
     DeviceTensor draws(Context& ctx, const std::string& field) const {
         const std::vector<float> values = has(field) ? floats(field) : std::vector<float>{0.0f};
         return DeviceTensor(ctx, 1, int64_t(values.size()), values);
     }
-    std::vector<uint8_t> bytes(const std::string& field) const { return golden_values<uint8_t>(file, key(field)); }
+    std::vector<uint8_t> bytes(const std::string& field) const {
+        return golden_values<uint8_t>(file, key(field));
+    }
 };
 
 std::vector<GoldenInput> golden_inputs(const SafetensorsFile& file) {
     std::vector<GoldenInput> inputs;
     for (const auto& [key, entry] : file.tensors())
-        if (key.ends_with(".x")) inputs.push_back({file, key.substr(0, key.size() - 2), entry.shape[0], entry.shape[1]});
+        if (key.ends_with(".x"))
+            inputs.push_back({file, key.substr(0, key.size() - 2), entry.shape[0], entry.shape[1]});
     return inputs;
 }
 
@@ -79,20 +84,22 @@ struct Result {
 };
 
 /// The quantize slot on x with the input's own draws; it rotates by itself where `rotation` says so.
-Result quantize_golden(Context& ctx, const GoldenInput& in, const std::vector<float>& x, const QuantSpec& spec,
-                       const Rotation& rotation) {
+Result quantize_golden(Context& ctx, const GoldenInput& in, const std::vector<float>& x,
+                       const QuantSpec& spec, const Rotation& rotation) {
     const int64_t scale_rows = spec.grid == Grid::tile ? in.rows / kBlock : in.rows;
     const DeviceTensor source(ctx, in.rows, in.inner, x);
     const DeviceTensor elements = in.draws(ctx, "uniform_element"), blocks = in.draws(ctx, "uniform_block");
     const DeviceTensor first = in.draws(ctx, "signs"), second = in.draws(ctx, "signs2");
-    const DeviceTensor codes(ctx, Dtype::u8, in.rows, in.inner / 2), scales(ctx, Dtype::u8, scale_rows, in.inner / kBlock);
+    const DeviceTensor codes(ctx, Dtype::u8, in.rows, in.inner / 2),
+        scales(ctx, Dtype::u8, scale_rows, in.inner / kBlock);
     const DeviceTensor s_t(ctx, Dtype::f32, 1, 1), dense(ctx, ctx.ops->dense_dtype, in.rows, in.inner);
     const auto at = [](const DeviceTensor& t) { return static_cast<const float*>(t.view().data); };
     const Draws draws{at(elements), at(blocks), at(first), at(second)};
     const LentScratch scratch(ctx, ctx.ops->quantize_scratch(in.rows, in.inner));
     const Quantized out{in.rows, in.inner, codes, scales, s_t, dense};
     ctx.ops->quantize(ctx, out, {.dense = source}, nullptr, spec, rotation, {.given = &draws});
-    return {unpack(codes.values<uint8_t>()), scales.values<uint8_t>(), s_t.values<float>()[0], dense.floats()};
+    return {unpack(codes.values<uint8_t>()), scales.values<uint8_t>(), s_t.values<float>()[0],
+            dense.floats()};
 }
 
 void expect_golden(const Result& got, const GoldenInput& in, const std::string& set) {
@@ -122,7 +129,8 @@ TEST_P(GoldenNvfp4, QuantisersGiveTheGoldenBits) {
             for (const GoldenSet& set : golden_sets()) {
                 if (!in.has(std::string(set.name) + ".codes")) continue;
                 const char* read = set.rounds == 0 ? "x" : set.rounds == 1 ? "rotated" : "rotated_twice";
-                expect_golden(quantize_golden(backend->context(), in, in.floats(read), set.spec, {}), in, set.name);
+                expect_golden(quantize_golden(backend->context(), in, in.floats(read), set.spec, {}), in,
+                              set.name);
                 if (HasFatalFailure()) return;
             }
     }
@@ -136,7 +144,8 @@ TEST_P(GoldenNvfp4, RotatingQuantisersGiveTheGoldenBits) {
             for (const GoldenSet& set : golden_sets()) {
                 if (set.rounds == 0 || !in.has(std::string(set.name) + ".codes")) continue;
                 const Rotation rotation{.size = int(in.floats("signs").size()), .rounds = set.rounds};
-                expect_golden(quantize_golden(backend->context(), in, in.floats("x"), set.spec, rotation), in, set.name);
+                expect_golden(quantize_golden(backend->context(), in, in.floats("x"), set.spec, rotation), in,
+                              set.name);
                 if (HasFatalFailure()) return;
             }
     }
@@ -145,7 +154,7 @@ TEST_P(GoldenNvfp4, RotatingQuantisersGiveTheGoldenBits) {
 INSTANTIATE_TEST_SUITE_P(Backends, GoldenNvfp4, testing::Values("cpu", "cuda"),
                          [](const auto& info) { return std::string(info.param); });
 
-// ---- The steps inside MS-EDEN, which no slot returns --------------------------------------------------------------
+// ---- The steps inside MS-EDEN, which no slot returns ----
 
 TEST(GoldenNvfp4Steps, RotationsGiveTheGoldenBits) {
     for (const std::string& path : golden_files("nvfp4")) {
@@ -176,18 +185,21 @@ EdenSteps eden_steps(const std::vector<float>& x, float s_t, int group, bool pos
         EdenSums sums[8];
         for (size_t b = 0; b < blocks_a_group; ++b) {
             const float* at = &x[(block + b) * kBlock];
-            uint8_t codes[kBlock];
+            int codes[kBlock];
             out.base.push_back(eden_base_scale(block_amax(at), s_t));
             out.pseudo.push_back(eden_pseudo_scale(block_amax(at)));
             const float pseudo = out.pseudo.back();
-            const float r = !post_hoc ? scale_reciprocal(out.base.back(), s_t) : pseudo == 0.0f ? 0.0f : div(1.0f, pseudo);
+            const float r = !post_hoc        ? scale_reciprocal(out.base.back(), s_t)
+                            : pseudo == 0.0f ? 0.0f
+                                             : div(1.0f, pseudo);
             sums[b] = eden_encode(at, r, codes);
         }
         out.correction.push_back(eden_correction(group == 128 ? eden_group_sums(sums) : sums[0]));
         for (size_t b = 0; b < blocks_a_group; ++b) {
             const float scale = post_hoc ? out.pseudo[block + b] : e4m3_value(out.base[block + b]);
             out.corrected.push_back(mul(scale, out.correction.back()));
-            out.prob_up.push_back(e4m3_prob_up(post_hoc ? div(out.corrected.back(), s_t) : out.corrected.back()));
+            out.prob_up.push_back(
+                e4m3_prob_up(post_hoc ? div(out.corrected.back(), s_t) : out.corrected.back()));
         }
     }
     return out;
@@ -201,13 +213,19 @@ TEST(GoldenNvfp4Steps, EdenCorrectionsGiveTheGoldenBits) {
                 const std::string name = set.name;
                 if (set.rounds == 0 || !in.has(name + ".corrected")) continue;
                 const bool post_hoc = set.spec.range == Range::post_hoc;
-                const EdenSteps steps = eden_steps(in.floats(set.rounds == 1 ? "rotated" : "rotated_twice"),
-                                                   in.floats(name + ".tensor_scale")[0], set.spec.correction, post_hoc);
-                if (post_hoc) expect_same_bits(steps.pseudo, in.floats(name + ".pseudo_scales"), in.name + " pseudo");
-                else expect_same_bits(steps.base, in.bytes(name + ".base_scales"), in.name + " base_scales");
-                expect_same_bits(steps.correction, in.floats(name + ".correction"), in.name + "." + name + ".correction");
-                expect_same_bits(steps.corrected, in.floats(name + ".corrected"), in.name + "." + name + ".corrected");
-                expect_same_bits(steps.prob_up, in.floats(name + ".prob_up"), in.name + "." + name + ".prob_up");
+                const EdenSteps steps =
+                    eden_steps(in.floats(set.rounds == 1 ? "rotated" : "rotated_twice"),
+                               in.floats(name + ".tensor_scale")[0], set.spec.correction, post_hoc);
+                if (post_hoc)
+                    expect_same_bits(steps.pseudo, in.floats(name + ".pseudo_scales"), in.name + " pseudo");
+                else
+                    expect_same_bits(steps.base, in.bytes(name + ".base_scales"), in.name + " base_scales");
+                expect_same_bits(steps.correction, in.floats(name + ".correction"),
+                                 in.name + "." + name + ".correction");
+                expect_same_bits(steps.corrected, in.floats(name + ".corrected"),
+                                 in.name + "." + name + ".corrected");
+                expect_same_bits(steps.prob_up, in.floats(name + ".prob_up"),
+                                 in.name + "." + name + ".prob_up");
                 if (HasFatalFailure()) return;
             }
     }

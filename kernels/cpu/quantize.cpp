@@ -1,6 +1,7 @@
 // NVFP4 quantisers over whole operands: load (transposed, decoded, padded) -> rotate -> tensor scale ->
 // blocks. The arithmetic of a block is base/nvfp4.h; here are the loops around it.
 #include <algorithm>
+#include <cstring>
 
 #include "base/hadamard.h"
 #include "base/nvfp4.h"
@@ -17,8 +18,7 @@ struct Rows {
     float amax;
 };
 
-// ---- Load
-// ---------------------------------------------------------------------------------------------------------
+// ---- Load ----
 
 float scale_at(const Quantized& q, int64_t row, int64_t block) {
     const int64_t scale_row = q.grid() == Grid::tile ? row / kBlock : row;
@@ -28,37 +28,51 @@ float scale_at(const Quantized& q, int64_t row, int64_t block) {
 /// Elements first..first+count-1 of a row of codes, each times e4m3(scale) * factor. first and count % 16 =
 /// 0, but for the last rows of a transposed operand.
 void decode_row(const Quantized& q, int64_t row, int64_t first, int64_t count, float factor, float* out) {
-    const uint8_t* packed = static_cast<const uint8_t*>(q.codes.data) + (row * q.inner + first) / 2;
-    for (int64_t i = 0; i < count; i += kBlock, packed += kBlock / 2) {
+    const uint8_t* bytes = static_cast<const uint8_t*>(q.codes.data) + (row * q.inner + first) / 2;
+    for (int64_t i = 0; i < count; i += kBlock, bytes += sizeof(PackedCodes)) {
         const float scale = mul(scale_at(q, row, (first + i) / kBlock), factor);
-        uint8_t codes[kBlock];
-        for (int j = 0; j < kBlock; ++j) codes[j] = uint8_t(j % 2 ? packed[j / 2] >> 4 : packed[j / 2] & 15);
+        PackedCodes packed;
+        std::memcpy(&packed, bytes, sizeof(packed));
         float values[kBlock];
         Q2_SIMD
-        for (int j = 0; j < kBlock; ++j) values[j] = mul(e2m1_value(codes[j]), scale);
+        for (int j = 0; j < kBlock; ++j) values[j] = mul(e2m1_value(unpack_code(packed, j)), scale);
         std::copy_n(values, std::min<int64_t>(kBlock, count - i), out + i);
     }
 }
 
-/// Reads part of one stored row as float32.
-struct StoredRows {
-    Operand source;
-    float factor;  // of codes: their tensor scale, or 1 to leave it to the product
+/// Reads part of one stored row as float32: of a plain matrix, or of codes.
+template <class T>
+struct DenseReader {
+    const T* data;
+    int64_t rows, cols;
 
-    int64_t rows() const { return source.q ? source.q->rows : source.dense.rows; }
-    int64_t cols() const { return source.q ? source.q->inner : source.dense.cols; }
     void read(int64_t row, int64_t first, int64_t count, float* out) const {
-        if (source.q) return decode_row(*source.q, row, first, count, factor, out);
-        for_float_type(source.dense.dtype, [&](auto type) {
-            const auto* in =
-                static_cast<const decltype(type)*>(source.dense.data) + row * source.dense.cols + first;
-            for (int64_t i = 0; i < count; ++i) out[i] = to_float(in[i]);
-        });
+        const T* in = data + row * cols + first;
+        for (int64_t i = 0; i < count; ++i) out[i] = to_float(in[i]);
     }
 };
 
-// ---- Rotate
-// -------------------------------------------------------------------------------------------------------
+struct CodesReader {
+    const Quantized& q;
+    float factor;  // the tensor scale, or 1 to leave it to the product
+    int64_t rows = q.rows, cols = q.inner;
+
+    void read(int64_t row, int64_t first, int64_t count, float* out) const {
+        decode_row(q, row, first, count, factor, out);
+    }
+};
+
+/// f(reader) with the reader that the source needs.
+template <class F>
+void with_reader(const Operand& source, float factor, F f) {
+    if (source.q) return f(CodesReader{*source.q, factor});
+    for_float_type(source.dense.dtype, [&](auto type) {
+        using T = decltype(type);
+        f(DenseReader<T>{static_cast<const T*>(source.dense.data), source.dense.rows, source.dense.cols});
+    });
+}
+
+// ---- Rotate ----
 
 constexpr int kMaxRotation = 128;
 
@@ -81,9 +95,10 @@ Signs draw_signs(const Rotation& rotation, const Address& a) {
 /// loads of a transposed source, butterflies and their vectors all go along the rows.
 using Tile = float[kMaxRotation][kRowChunk];
 
-void load_tile(const StoredRows& stored, bool transposed, int64_t first, int64_t last, int64_t k0,
-               int64_t run, Tile& z) {
-    const int64_t inner = transposed ? stored.rows() : stored.cols();
+template <class Reader>
+void load_tile(const Reader& stored, bool transposed, int64_t first, int64_t last, int64_t k0, int64_t run,
+               Tile& z) {
+    const int64_t inner = transposed ? stored.rows : stored.cols;
     const int64_t count = std::clamp<int64_t>(inner - k0, 0, run);  // beyond it is padding
     if (count < run || last - first < kRowChunk) std::fill_n(z[0], run * kRowChunk, 0.0f);
     if (transposed) {
@@ -111,7 +126,8 @@ void rotate_tile(Tile& z, int size, const float* signs) {
 }
 
 /// Rows first..last-1 of the logical operand, padded with zeros and rotated, into out (last - first, inner).
-void load_rows(const StoredRows& stored, bool transposed, int64_t first, int64_t last, int64_t inner,
+template <class Reader>
+void load_rows(const Reader& stored, bool transposed, int64_t first, int64_t last, int64_t inner,
                const Rotation& rotation, const Signs& signs, float* out) {
     const int64_t run = rotation.size ? rotation.size : kBlock;
     alignas(64) Tile z;
@@ -138,23 +154,25 @@ float largest_of(const float* partial, int64_t count) {
     return largest;
 }
 
-Rows prepare(Scratch& scratch, const StoredRows& stored, bool transposed, int64_t rows, int64_t inner,
+Rows prepare(Scratch& scratch, const Operand& source, float codes_factor, const Quantized& out,
              const Amax* amax, const Rotation& rotation, const Address& address) {
-    Rows out{scratch.take<float>(rows * inner), rows, inner, 0.0f};
-    float* partial = scratch.take<float>((rows + kRowChunk - 1) / kRowChunk);
+    Rows in{scratch.take<float>(out.rows * out.inner), out.rows, out.inner, 0.0f};
+    const int64_t chunks = (in.rows + kRowChunk - 1) / kRowChunk;
+    float* partial = scratch.take<float>(chunks);
     const Signs signs = draw_signs(rotation, address);
     const bool known = amax && rotation.size == 0;
-    parallel_rows(rows, [&](int64_t first, int64_t last) {
-        float* x = out.x + first * inner;
-        load_rows(stored, transposed, first, last, inner, rotation, signs, x);
-        if (!known) partial[first / kRowChunk] = amax_of(x, (last - first) * inner);
+    with_reader(source, codes_factor, [&](const auto& reader) {
+        parallel_rows(in.rows, [&](int64_t first, int64_t last) {
+            float* x = in.x + first * in.inner;
+            load_rows(reader, source.transposed, first, last, in.inner, rotation, signs, x);
+            if (!known) partial[first / kRowChunk] = amax_of(x, (last - first) * in.inner);
+        });
     });
-    out.amax = known ? float_of(amax->bits) : largest_of(partial, (rows + kRowChunk - 1) / kRowChunk);
-    return out;
+    in.amax = known ? float_of(amax->bits) : largest_of(partial, chunks);
+    return in;
 }
 
-// ---- Round
-// --------------------------------------------------------------------------------------------------------
+// ---- Round ----
 
 /// Writes a block's codes, and where they are wanted its exact dense values.
 struct Writer {
@@ -162,12 +180,12 @@ struct Writer {
     uint8_t* codes = static_cast<uint8_t*>(out.codes.data);
     uint8_t* scales = static_cast<uint8_t*>(out.scales.data);
 
-    void write_codes(int64_t row, int64_t block, const uint8_t (&c)[kBlock]) const {
+    void write_codes(int64_t row, int64_t block, const int (&c)[kBlock]) const {
         if (!codes) return;
-        uint8_t* to = codes + (row * out.inner + block * kBlock) / 2;
-        for (int i = 0; i < kBlock / 2; ++i) to[i] = uint8_t(c[2 * i] | c[2 * i + 1] << 4);
+        const PackedCodes packed = pack_codes(c);
+        std::memcpy(codes + (row * out.inner + block * kBlock) / 2, &packed, sizeof(packed));
     }
-    void write_dense(int64_t row, int64_t block, const uint8_t (&c)[kBlock], uint8_t scale) const {
+    void write_dense(int64_t row, int64_t block, const int (&c)[kBlock], uint8_t scale) const {
         if (!out.dense) return;
         const float s = e4m3_value(scale);
         const int64_t at = row * out.inner + block * kBlock;
@@ -178,7 +196,7 @@ struct Writer {
             for (int i = 0; i < kBlock; ++i) to[i] = from_float<T>(mul(e2m1_value(c[i]), s));
         });
     }
-    void write(int64_t row, int64_t block, const uint8_t (&c)[kBlock], uint8_t scale) const {
+    void write(int64_t row, int64_t block, const int (&c)[kBlock], uint8_t scale) const {
         write_codes(row, block, c);
         write_dense(row, block, c, scale);
         if (scales) scales[row * (out.inner / kBlock) + block] = scale;
@@ -204,9 +222,16 @@ struct RoundingDraws {
             for (int j = 0; j < 4; ++j) u[i + j] = uniform_of(w.word[j]);
         }
     }
-    float block(int64_t row, int64_t block) const {
-        if (given && given->uniform_block) return given->uniform_block[row * (inner / kBlock) + block];
-        return stream.uniform(uint64_t(block), uint32_t(row));
+    /// Of blocks at..at+count-1; at % 4 = 0.
+    void blocks(int64_t row, int64_t at, int count, float* u) const {
+        if (given && given->uniform_block) {
+            std::copy_n(given->uniform_block + row * (inner / kBlock) + at, count, u);
+            return;
+        }
+        for (int b = 0; b < count; b += 4) {
+            const PhiloxWords w = stream.words(uint64_t(at + b), uint32_t(row));
+            for (int j = 0; j < std::min(4, count - b); ++j) u[b + j] = uniform_of(w.word[j]);
+        }
     }
 };
 
@@ -220,7 +245,7 @@ void round_nearest_blocks(const Rows& in, const Quantized& out, Rule rule, float
             for (int64_t block = 0; block < in.inner / kBlock; ++block) {
                 const auto* x =
                     reinterpret_cast<const float(*)[kBlock]>(in.x + row * in.inner + block * kBlock);
-                uint8_t codes[1][kBlock];
+                int codes[1][kBlock];
                 const uint8_t scale = quantize_block<1>(x, s_t, candidates, rule, NearestCodes{}, codes);
                 writer.write(row, block, codes[0], scale);
             }
@@ -234,7 +259,7 @@ void round_nearest_tiles(const Rows& in, const Quantized& out, Rule rule, float 
     parallel_for(in.rows / kBlock, [&](int64_t tile_row) {
         for (int64_t block = 0; block < blocks; ++block) {
             float x[kBlock][kBlock];
-            uint8_t codes[kBlock][kBlock];
+            int codes[kBlock][kBlock];
             for (int r = 0; r < kBlock; ++r)
                 std::copy_n(in.x + (tile_row * kBlock + r) * in.inner + block * kBlock, kBlock, x[r]);
             const uint8_t scale = quantize_block<kBlock>(x, s_t, candidates, rule, NearestCodes{}, codes);
@@ -258,37 +283,41 @@ void round_stochastic(const Rows& in, const Quantized& out, Rule rule, float s_t
                     reinterpret_cast<const float(*)[kBlock]>(in.x + row * in.inner + block * kBlock);
                 float u[1][kBlock];
                 draws.elements(row, block, u[0]);
-                uint8_t codes[1][kBlock];
+                int codes[1][kBlock];
                 const uint8_t scale = quantize_block<1>(x, s_t, candidates, rule, StochasticCodes{u}, codes);
                 writer.write(row, block, codes[0], scale);
             }
     });
 }
 
-/// One correction group of a row: `blocks` blocks (8 or 1) from block `at` on.
-void round_eden_group(const Rows& in, const Writer& writer, int64_t row, int64_t at, int blocks, float s_t,
-                      const RoundingDraws& draws) {
-    uint8_t codes[8][kBlock], scales[8];
+/// Up to eight blocks of a row from block `at` on: one correction group of 128, or groups of 16.
+void round_eden_run(const Rows& in, const Writer& writer, int64_t row, int64_t at, int blocks,
+                    bool shared_correction, float s_t, const RoundingDraws& draws) {
+    int codes[8][kBlock];
+    uint8_t scales[8];
     EdenSums sums[8];
+    float u[8];
     for (int b = 0; b < blocks; ++b) {
         const float* x = in.x + row * in.inner + (at + b) * kBlock;
         scales[b] = eden_base_scale(block_amax(x), s_t);
         sums[b] = eden_encode(x, scale_reciprocal(scales[b], s_t), codes[b]);
     }
-    const float correction = eden_correction(blocks == 8 ? eden_group_sums(sums) : sums[0]);
+    draws.blocks(row, at, blocks, u);
+    const EdenSums shared = shared_correction ? eden_group_sums(sums) : EdenSums{};
     for (int b = 0; b < blocks; ++b) {
-        const float corrected = mul(e4m3_value(scales[b]), correction);
-        writer.write(row, at + b, codes[b], e4m3_sr(corrected, draws.block(row, at + b)));
+        const float correction = eden_correction(shared_correction ? shared : sums[b]);
+        writer.write(row, at + b, codes[b], e4m3_sr(mul(e4m3_value(scales[b]), correction), u[b]));
     }
 }
 
 void round_eden(const Rows& in, const Quantized& out, int group, float s_t, const RoundingDraws& draws) {
     const Writer writer{out};
-    const int blocks = group / kBlock;
+    const int64_t blocks = in.inner / kBlock;
     parallel_rows(in.rows, [&](int64_t first, int64_t last) {
         for (int64_t row = first; row < last; ++row)
-            for (int64_t at = 0; at < in.inner / kBlock; at += blocks)
-                round_eden_group(in, writer, row, at, blocks, s_t, draws);
+            for (int64_t at = 0; at < blocks; at += 8)
+                round_eden_run(in, writer, row, at, int(std::min<int64_t>(8, blocks - at)), group == 128, s_t,
+                               draws);
     });
 }
 
@@ -298,13 +327,15 @@ void round_eden_post_hoc(const Rows& in, const Quantized& out, Scratch& scratch,
     const Writer writer{out};
     const int64_t blocks = in.inner / kBlock;
     float* c = scratch.take<float>(in.rows * blocks);
-    uint8_t(*codes)[kBlock] = reinterpret_cast<uint8_t(*)[kBlock]>(scratch.take<uint8_t>(in.rows * in.inner));
+    PackedCodes* packed = scratch.take<PackedCodes>(in.rows * blocks);
     float* partial = scratch.take<float>((in.rows + kRowChunk - 1) / kRowChunk);
     parallel_rows(in.rows, [&](int64_t first, int64_t last) {
         for (int64_t i = first * blocks; i < last * blocks; ++i) {
+            int codes[kBlock];
             const float pseudo = eden_pseudo_scale(block_amax(in.x + i * kBlock));
             const EdenSums sums =
-                eden_encode(in.x + i * kBlock, pseudo == 0.0f ? 0.0f : div(1.0f, pseudo), codes[i]);
+                eden_encode(in.x + i * kBlock, pseudo == 0.0f ? 0.0f : div(1.0f, pseudo), codes);
+            packed[i] = pack_codes(codes);
             c[i] = mul(pseudo, eden_correction(sums));
         }
         partial[first / kRowChunk] = amax_of(c + first * blocks, (last - first) * blocks);
@@ -313,9 +344,16 @@ void round_eden_post_hoc(const Rows& in, const Quantized& out, Scratch& scratch,
     set_tensor_scale(out, s_t);
     parallel_rows(in.rows, [&](int64_t first, int64_t last) {
         for (int64_t row = first; row < last; ++row)
-            for (int64_t block = 0; block < blocks; ++block) {
-                const int64_t i = row * blocks + block;
-                writer.write(row, block, codes[i], e4m3_sr(div(c[i], s_t), draws.block(row, block)));
+            for (int64_t at = 0; at < blocks; at += 4) {
+                const int count = int(std::min<int64_t>(4, blocks - at));
+                float u[4];
+                draws.blocks(row, at, count, u);
+                for (int b = 0; b < count; ++b) {
+                    const int64_t i = row * blocks + at + b;
+                    int codes[kBlock];
+                    for (int j = 0; j < kBlock; ++j) codes[j] = unpack_code(packed[i], j);
+                    writer.write(row, at + b, codes, e4m3_sr(div(c[i], s_t), u[b]));
+                }
             }
     });
 }
@@ -337,8 +375,7 @@ void quantize(Context& ctx, const Quantized& out, Operand source, const Amax* am
     const bool exact_codes = spec.rounding == Rounding::keep && source.q && rotation.size == 0;
     const float codes_scale = source.q ? *source.q->tensor_scale.as<float>() : 1.0f;
     Scratch scratch(ctx, "quantize");
-    const StoredRows stored{source, exact_codes ? 1.0f : codes_scale};
-    const Rows in = prepare(scratch, stored, source.transposed, out.rows, out.inner, amax, rotation, address);
+    const Rows in = prepare(scratch, source, exact_codes ? 1.0f : codes_scale, out, amax, rotation, address);
     const RoundingDraws draws(address, out.inner);
     switch (spec.rounding) {
         case Rounding::keep:
@@ -376,7 +413,7 @@ void quantize_gradient(Context& ctx, const Quantized* for_dgrad, const Quantized
 size_t quantize_scratch(int64_t rows, int64_t inner) {
     const int64_t blocks = rows * (inner / kBlock), chunks = (rows + kRowChunk - 1) / kRowChunk;
     return Scratch::rounded(rows * inner * sizeof(float)) + Scratch::rounded(blocks * sizeof(float)) +
-           Scratch::rounded(rows * inner) + 2 * Scratch::rounded(chunks * sizeof(float));
+           Scratch::rounded(blocks * sizeof(PackedCodes)) + 2 * Scratch::rounded(chunks * sizeof(float));
 }
 
 }  // namespace q2::cpu

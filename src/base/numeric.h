@@ -39,8 +39,7 @@ Q2_HD float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 /// all.
 Q2_HD uint32_t magnitude_bits(float x) { return bits_of(x) & 0x7fffffffu; }
 
-// ---- bfloat16
-// -------------------------------------------------------------------------------------------------
+// ---- bfloat16 ----
 
 struct Bf16 {
     uint16_t bits;
@@ -67,8 +66,7 @@ Q2_HD Bf16 from_float<Bf16>(float x) {
     return to_bf16(x);
 }
 
-// ---- E4M3FN, non-negative: bias 7, largest 448 (code 126); 0x7f, a NaN, is never written
-// -----------------------
+// ---- E4M3FN, non-negative: bias 7, largest 448 (code 126); 0x7f, a NaN, is never written ----
 
 constexpr int kE4m3Max = 126;
 
@@ -101,38 +99,37 @@ Q2_HD float e4m3_prob_up(float x) {
 
 Q2_HD uint8_t e4m3_sr(float x, float u) { return uint8_t(e4m3_floor(x) + (u < e4m3_prob_up(x) ? 1 : 0)); }
 
-// ---- E2M1: magnitudes 0 0.5 1 1.5 2 3 4 6; bit 3 is the sign, and the sign of zero is kept
-// ---------------------
+// ---- E2M1: magnitudes 0 0.5 1 1.5 2 3 4 6; bit 3 is the sign, and the sign of zero is kept ----
 
-Q2_HD uint8_t e2m1_sign(float x) { return uint8_t((bits_of(x) >> 28) & 8u); }
+Q2_HD int e2m1_sign(float x) { return int((bits_of(x) >> 28) & 8u); }
 
 /// Magnitude of a code's low three bits: c/2 up to 2, then 3, 4, 6.
 Q2_HD float e2m1_magnitude(int code) {
     const int c = code & 7;
     return float(c < 5 ? c : c < 7 ? 2 * c - 4 : 12) * 0.5f;
 }
-Q2_HD float e2m1_value(uint8_t code) {
-    return float_of(bits_of(e2m1_magnitude(code)) | (uint32_t(code & 8u) << 28));
+Q2_HD float e2m1_value(int code) {
+    return float_of(bits_of(e2m1_magnitude(code)) | (uint32_t(code & 8) << 28));
 }
 
 /// Nearest, ties to the even code, saturating at 6: one comparison for each midpoint.
-Q2_HD uint8_t e2m1_rn(float x) {
+Q2_HD int e2m1_rn(float x) {
     const float a = float_of(magnitude_bits(x));
     const int code =
         (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
-    return uint8_t(code | e2m1_sign(x));
+    return code | e2m1_sign(x);
 }
 
 /// Stochastic between the neighbours lo <= min(|x|, 6) <= hi: up iff u < (a - lo) / (hi - lo).
-Q2_HD uint8_t e2m1_sr(float x, float u) {
+Q2_HD int e2m1_sr(float x, float u) {
     const float m = float_of(magnitude_bits(x));
     const float a = m < 6.0f ? m : 6.0f;
     const int code =
         (a >= 0.5f) + (a >= 1.0f) + (a >= 1.5f) + (a >= 2.0f) + (a >= 3.0f) + (a >= 4.0f) + (a >= 6.0f);
-    if (code == 7) return uint8_t(7 | e2m1_sign(x));
+    if (code == 7) return 7 | e2m1_sign(x);
     const float lo = e2m1_magnitude(code), hi = e2m1_magnitude(code + 1);
     const bool up = u < div(sub(a, lo), sub(hi, lo));
-    return uint8_t((code + up) | e2m1_sign(x));
+    return (code + up) | e2m1_sign(x);
 }
 
 }  // namespace q2

@@ -14,8 +14,7 @@ constexpr int kBlock = 16;
 /// How a block's scale is chosen (Four Over Six, arXiv 2512.02010; `search` is this project's own).
 enum class Rule { six, mse, mae, absmax, search };
 
-// ---- Tensor scales
-// ----------------------------------------------------------------------------------------------
+// ---- Tensor scales ----
 
 constexpr float kTop = 6.0f;
 constexpr float kTopStochastic = 6.0f / (17.0f / 16.0f);  // so that rounding up cannot pass 6
@@ -45,8 +44,19 @@ Q2_HD float scale_reciprocal(uint8_t scale, float s_t) {
     return scale == 0 ? 0.0f : div(1.0f, mul(e4m3_value(scale), s_t));
 }
 
-// ---- Round to nearest or stochastically, choosing among scale candidates
-// ----------------------------------------
+/// A block's codes as 8 bytes, the even element in the low nibble: the first eight codes, then the others.
+struct PackedCodes {
+    uint32_t half[2];
+};
+Q2_HD PackedCodes pack_codes(const int codes[kBlock]) {
+    PackedCodes packed = {{0, 0}};
+    for (int half = 0; half < 2; ++half)
+        for (int i = 0; i < 8; ++i) packed.half[half] |= uint32_t(codes[half * 8 + i]) << (4 * i);
+    return packed;
+}
+Q2_HD int unpack_code(PackedCodes packed, int i) { return int(packed.half[i / 8] >> (4 * (i % 8))) & 15; }
+
+// ---- Round to nearest or stochastically, choosing among scale candidates ----
 
 /// A candidate maps the block's maximum to m, then moves the scale's code by `step`.
 struct Candidate {
@@ -77,7 +87,7 @@ Q2_HD uint8_t candidate_scale(float amax, float s_t, Candidate c) {
 
 /// One row's part of the rule's error: sum of d*d (mse, search), sum of |d| (mae), or the largest |d|
 /// (absmax).
-Q2_HD float row_error(const float x[kBlock], const uint8_t codes[kBlock], float scale_value, Rule rule) {
+Q2_HD float row_error(const float x[kBlock], const int codes[kBlock], float scale_value, Rule rule) {
     float d[kBlock];
     Q2_SIMD
     for (int i = 0; i < kBlock; ++i) {
@@ -98,7 +108,7 @@ Q2_HD float row_error(const float x[kBlock], const uint8_t codes[kBlock], float 
 /// The codes of one row under the scale given by its reciprocal r: to nearest, or stochastically with the
 /// row's draws.
 struct NearestCodes {
-    Q2_HD void operator()(int, const float x[kBlock], float r, uint8_t codes[kBlock]) const {
+    Q2_HD void operator()(int, const float x[kBlock], float r, int codes[kBlock]) const {
         Q2_SIMD
         for (int i = 0; i < kBlock; ++i) codes[i] = e2m1_rn(mul(x[i], r));
     }
@@ -106,7 +116,7 @@ struct NearestCodes {
 
 struct StochasticCodes {
     const float (*uniforms)[kBlock];  // (Rows, 16)
-    Q2_HD void operator()(int row, const float x[kBlock], float r, uint8_t codes[kBlock]) const {
+    Q2_HD void operator()(int row, const float x[kBlock], float r, int codes[kBlock]) const {
         for (int i = 0; i < kBlock; ++i) codes[i] = e2m1_sr(mul(x[i], r), uniforms[row][i]);
     }
 };
@@ -115,7 +125,7 @@ struct StochasticCodes {
 /// its error is strictly smaller, so a NaN keeps the first.
 template <int Rows, class Encode>
 Q2_HD uint8_t quantize_block(const float (*x)[kBlock], float s_t, Candidates candidates, Rule rule,
-                             Encode encode, uint8_t (*codes)[kBlock]) {
+                             Encode encode, int (*codes)[kBlock]) {
     float amax = 0.0f;
     for (int row = 0; row < Rows; ++row) {
         const float a = block_amax(x[row]);
@@ -126,7 +136,7 @@ Q2_HD uint8_t quantize_block(const float (*x)[kBlock], float s_t, Candidates can
     for (int c = 0; c < candidates.count; ++c) {
         const uint8_t scale = candidate_scale(amax, s_t, candidates.list[c]);
         const float r = scale_reciprocal(scale, s_t), scale_value = mul(e4m3_value(scale), s_t);
-        uint8_t trial[Rows][kBlock];
+        int trial[Rows][kBlock];
         float error = 0.0f;
         for (int row = 0; row < Rows; ++row) {
             encode(row, x[row], r, trial[row]);
@@ -157,7 +167,7 @@ struct EdenSums {
     float num, den;
 };
 
-Q2_HD EdenSums eden_encode(const float x[kBlock], float r, uint8_t codes[kBlock]) {
+Q2_HD EdenSums eden_encode(const float x[kBlock], float r, int codes[kBlock]) {
     float yy[kBlock], yq[kBlock];
     Q2_SIMD
     for (int i = 0; i < kBlock; ++i) {

@@ -37,8 +37,7 @@ struct LinearWorkspace {
     Tensor a_scale, b_scale, e_columns_scale;  ///< (1, 1) f32
 };
 
-// ---- What a recipe needs
-// -------------------------------------------------------------------------------------------
+// ---- What a recipe needs ----
 
 /// The forward quantises the operand, and the backward starts from the result.
 bool wgrad_reads_codes(const Recipe&);
@@ -53,8 +52,7 @@ int64_t padded_tokens(const GemmSpec& wgrad, int64_t tokens);
 /// rotations.
 void check_linear_shape(const Recipe&, const std::string& name, int64_t in, int64_t out, int64_t tokens);
 
-// ---- Memory: for all the recipes that the layer may run
-// ---------------------------------------------------------
+// ---- Memory: for all the recipes that the layer may run ----
 
 void carve_weight_copies(Linear&, const std::vector<const Recipe*>&, Dtype act, Dtype dense, Arena&);
 /// Some recipe's wgrad starts from the input itself, which must then outlive the forward.
@@ -69,8 +67,7 @@ LinearWorkspace carve_workspace(const std::vector<const Recipe*>&, const std::ve
 /// Scratch of the quantisers and products of one layer.
 size_t linear_scratch(const Ops&, const std::vector<const Recipe*>&, LinearShape, int64_t tokens);
 
-// ---- The passes
-// -------------------------------------------------------------------------------------------------
+// ---- The passes ----
 
 /// Whether W's operand must be made anew for every micro-batch, because its draws change.
 bool redraws_weight(const Linear&);

@@ -59,14 +59,12 @@ struct Ops {
     const char* name;
     Dtype dense_dtype;  ///< of Quantized::dense: what this backend's products read
 
-    // ---- Device
-    // ------------------------------------------------------------------------------------------------------
+    // ---- Device ----
     void (*open)(Context&, int device);  ///< fills ctx.backend; throws Exit::device with the reason
     void (*close)(Context&);
     std::string (*describe)(Context&);  ///< one line: the device's name, and its memory if it has its own
 
-    // ---- Memory. Transfers are ordered with the ops around them; upload may return before it is done.
-    // ------------
+    // ---- Memory. Transfers are ordered with the ops around them; upload may return before it is done. ----
     void* (*allocate)(Context&, size_t bytes);
     void (*release)(Context&, void*);
     void (*upload)(Context&, void* device, const void* host, size_t bytes);
@@ -74,8 +72,7 @@ struct Ops {
     void (*zero)(Context&, void* device, size_t bytes);
     void (*synchronize)(Context&);
 
-    // ---- Embedding: out[n] = table[ids[n]]
-    // --------------------------------------------------------------------
+    // ---- Embedding: out[n] = table[ids[n]] ----
     /// out (N, C) res; table (V, C) f32; ids (N, 1) i32, each in 0..V-1.
     void (*embedding_forward)(Context&, Tensor out, Tensor table, Tensor ids);
     /// dtable (V, C) f32 += the rows of dout (N, C) res, by ids.
@@ -95,8 +92,7 @@ struct Ops {
                                       Tensor dout, Tensor sum, Tensor rstd, Tensor weight);
     size_t (*residual_rmsnorm_backward_scratch)(int64_t tokens, int64_t width);
 
-    // ---- Attention
-    // -------------------------------------------------------------------------------------------
+    // ---- Attention ----
     /// Rotary embedding (rotate-half) of the Q and K parts in place; backward turns the other way.
     /// qkv (N, (heads + 2 kv_heads) D) act, Q then K then V; table (T, D) f32: D/2 cosines, then D/2 sines.
     void (*rope)(Context&, Tensor qkv, Tensor table, AttentionShape, Direction);
@@ -108,15 +104,13 @@ struct Ops {
                                AttentionShape);
     size_t (*attention_scratch)(AttentionShape);  ///< of either direction
 
-    // ---- SwiGLU: out = silu(gate) * up
-    // ----------------------------------------------------------------------------
+    // ---- SwiGLU: out = silu(gate) * up ----
     /// out (N, M) act; gate_up (N, 2M) act, gate first; amax of out, or null.
     void (*swiglu_forward)(Context&, Tensor out, Tensor gate_up, Amax* amax);
     /// dgate_up (N, 2M) act, may be `gate_up` itself; dout (N, M) act.
     void (*swiglu_backward)(Context&, Tensor dgate_up, Tensor dout, Tensor gate_up);
 
-    // ---- Linear layers
-    // ---------------------------------------------------------------------------------------------
+    // ---- Linear layers ----
     /// out (rows of a, rows of b) = (accumulate ? out : 0) + alpha A B^T; act or f32 out; alpha is the
     /// product of the quantised operands' tensor scales, read on the device. A quantised operand must not be
     /// transposed here.
@@ -138,8 +132,7 @@ struct Ops {
     /// out = in in out's type: float32 or bfloat16 to bfloat16 or float32.
     void (*cast)(Context&, Tensor out, Tensor in);
 
-    // ---- Loss
-    // ------------------------------------------------------------------------------------------------------
+    // ---- Loss ----
     /// losses (N, 1) f32 = log sum exp(logits) - logits[target]; a negative target counts nothing. With
     /// want_gradient, logits (N, V) act become gradient_scale * (softmax - onehot).
     void (*cross_entropy)(Context&, Tensor losses, Tensor logits, Tensor targets, float gradient_scale,
@@ -147,8 +140,7 @@ struct Ops {
     /// *total += scale * sum(losses).
     void (*add_loss)(Context&, float* total, Tensor losses, float scale);
 
-    // ---- Optimiser
-    // -------------------------------------------------------------------------------------------------
+    // ---- Optimiser ----
     /// state.grad_norm = |grads|_2, clip_factor (clip 0: always 1), and skip if it or the loss is not finite.
     void (*gradient_norm)(Context&, StepState* state, Tensor grads, float clip);
     size_t (*gradient_norm_scratch)(int64_t size);
@@ -158,8 +150,7 @@ struct Ops {
     void (*adamw)(Context&, Tensor p, Tensor m, Tensor v, Tensor g, const AdamWSettings&, float decay,
                   const StepState* state, Amax* amax);
 
-    // ---- Looking inside
-    // --------------------------------------------------------------------------------------------
+    // ---- Looking inside ----
     /// How many elements of x are NaN or infinite; done on return.
     int64_t (*count_non_finite)(Context&, Tensor x);
 };

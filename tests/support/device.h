@@ -66,8 +66,8 @@ class DeviceTensor {
 double relative_l2(const std::vector<float>& a, const std::vector<float>& b);
 
 /// Skips the test, saying why, where the backend is not to be had.
-#define OPEN_BACKEND_OR_SKIP(variable, name)                          \
-    std::string variable##_why;                                       \
+#define OPEN_BACKEND_OR_SKIP(variable, name)                             \
+    std::string variable##_why;                                          \
     const auto variable = q2::test::open_backend(name, &variable##_why); \
     if (!variable) GTEST_SKIP() << variable##_why
 

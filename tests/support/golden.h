@@ -24,7 +24,8 @@ inline std::vector<std::string> golden_files(const std::string& prefix) {
     std::vector<std::string> paths;
     for (const auto& entry : std::filesystem::directory_iterator(golden_folder())) {
         const std::string name = entry.path().filename().string();
-        if (name.starts_with(prefix) && name.ends_with(".safetensors")) paths.push_back(entry.path().string());
+        if (name.starts_with(prefix) && name.ends_with(".safetensors"))
+            paths.push_back(entry.path().string());
     }
     std::sort(paths.begin(), paths.end());
     EXPECT_FALSE(paths.empty()) << "no " << prefix << "*.safetensors in " << golden_folder();
