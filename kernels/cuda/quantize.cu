@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kTileThreads)
     const float s_t = Scheme::scale_of(float_of(*largest));
     if (blockIdx.x == 0 && threadIdx.x == 0) *out.tensor_scale = s_t;
     for_each_block(in, shared, [&](const BlockPlace& at, const float(&x)[kBlock]) {
-        uint8_t codes[kBlock];
+        int codes[kBlock];
         const uint8_t scale = Scheme::encode(at, x, s_t, draws, codes);
         if (at.inside) out.template write<Scheme::kTileScales>(at, codes, scale);
     });

@@ -46,7 +46,7 @@ template <Rule rule>
 struct NearestBlocks : ElementMaximum {
     __device__ static float scale_of(float amax) { return tensor_scale(amax, kTop, scale_limit(rule)); }
     __device__ static uint8_t encode(const BlockPlace&, const float (&x)[kBlock], float s_t,
-                                     const BlockDraws&, uint8_t (&codes)[kBlock]) {
+                                     const BlockDraws&, int (&codes)[kBlock]) {
         return quantize_block<1>(&x, s_t, nearest_candidates(rule), rule, NearestCodes{}, &codes);
     }
 };
@@ -57,7 +57,7 @@ struct StochasticBlocks : ElementMaximum {
         return tensor_scale(amax, kTopStochastic, scale_limit(rule));
     }
     __device__ static uint8_t encode(const BlockPlace& at, const float (&x)[kBlock], float s_t,
-                                     const BlockDraws& draws, uint8_t (&codes)[kBlock]) {
+                                     const BlockDraws& draws, int (&codes)[kBlock]) {
         float u[kBlock];
         draws.elements(at, u);
         return quantize_block<1>(&x, s_t, stochastic_candidates(rule), rule, StochasticCodes{&u}, &codes);
@@ -87,7 +87,7 @@ struct NearestTiles : ElementMaximum {
     }
 
     __device__ static uint8_t encode(const BlockPlace&, const float (&x)[kBlock], float s_t,
-                                     const BlockDraws&, uint8_t (&codes)[kBlock]) {
+                                     const BlockDraws&, int (&codes)[kBlock]) {
         const Candidates candidates = nearest_candidates(rule);
         const float amax = over_rows(block_amax(x), larger);
         uint8_t best_scale = 0;
@@ -95,7 +95,7 @@ struct NearestTiles : ElementMaximum {
         for (int c = 0; c < candidates.count; ++c) {
             const uint8_t scale = candidate_scale(amax, s_t, candidates.list[c]);
             const float value = mul(e4m3_value(scale), s_t);
-            uint8_t trial[kBlock];
+            int trial[kBlock];
             NearestCodes{}(0, x, scale_reciprocal(scale, s_t), trial);
             float error = 0.0f;
             if (candidates.count > 1) error = over_rows(row_error(x, trial, value, rule), add_error);
@@ -127,7 +127,7 @@ template <int group>
 struct EdenBlocks : ElementMaximum {
     __device__ static float scale_of(float amax) { return tensor_scale(amax, kTopEden, kScaleLimitEden); }
     __device__ static uint8_t encode(const BlockPlace& at, const float (&x)[kBlock], float s_t,
-                                     const BlockDraws& draws, uint8_t (&codes)[kBlock]) {
+                                     const BlockDraws& draws, int (&codes)[kBlock]) {
         const uint8_t scale = eden_base_scale(block_amax(x), s_t);
         const EdenSums sums = eden_encode(x, scale_reciprocal(scale, s_t), codes);
         const float corrected = mul(e4m3_value(scale), group_correction<group>(sums));
@@ -141,18 +141,18 @@ struct EdenPostHoc {
     using Statistic = EdenPostHoc;
     static constexpr bool kTileScales = false;
 
-    __device__ static float corrected(const float (&x)[kBlock], uint8_t (&codes)[kBlock]) {
+    __device__ static float corrected(const float (&x)[kBlock], int (&codes)[kBlock]) {
         const float pseudo = eden_pseudo_scale(block_amax(x));
         const EdenSums sums = eden_encode(x, pseudo == 0.0f ? 0.0f : div(1.0f, pseudo), codes);
         return mul(pseudo, eden_correction(sums));
     }
     __device__ static uint32_t statistic(const float (&x)[kBlock]) {
-        uint8_t codes[kBlock];
+        int codes[kBlock];
         return magnitude_bits(corrected(x, codes));
     }
     __device__ static float scale_of(float largest) { return post_hoc_tensor_scale(largest); }
     __device__ static uint8_t encode(const BlockPlace& at, const float (&x)[kBlock], float s_t,
-                                     const BlockDraws& draws, uint8_t (&codes)[kBlock]) {
+                                     const BlockDraws& draws, int (&codes)[kBlock]) {
         const float c = corrected(x, codes);
         return e4m3_sr(div(c, s_t), draws.block(at));
     }
@@ -168,8 +168,7 @@ struct QuantizeOutput {
     int64_t inner;
 
     template <bool tile_scales>
-    __device__ __forceinline__ void write(const BlockPlace& at, const uint8_t (&c)[kBlock],
-                                          uint8_t scale) const {
+    __device__ __forceinline__ void write(const BlockPlace& at, const int (&c)[kBlock], uint8_t scale) const {
         const int64_t element = at.row * inner + at.block * kBlock, blocks = inner / kBlock;
         if (codes) {
             Vector<uint8_t, kBlock / 2> bytes;
