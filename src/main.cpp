@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "base/check.h"
+#include "commands/bench.h"
 #include "commands/compare.h"
 #include "commands/config.h"
 #include "commands/eval.h"
@@ -19,8 +20,8 @@ int main(int argc, char** argv) {
         "not "
         "finite, 6 device, 7 stopped by a signal with a checkpoint saved.");
     std::function<int()> run;
-    for (const auto add :
-         {q2::add_train, q2::add_eval, q2::add_generate, q2::add_compare, q2::add_tokenize, q2::add_config})
+    for (const auto add : {q2::add_train, q2::add_eval, q2::add_generate, q2::add_compare, q2::add_bench,
+                           q2::add_tokenize, q2::add_config})
         add(app, run);
     try {
         app.parse(argc, argv);

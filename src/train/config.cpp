@@ -98,6 +98,10 @@ void add(std::vector<Field>& f, ScheduleConfig& s) {
 
 void add(std::vector<Field>& f, TrainConfig& t) {
     f.push_back({"train.steps", &t.steps, "optimiser steps", {1, kMaxSteps}});
+    f.push_back({"train.stop_after",
+                 &t.stop_after,
+                 "save and end after this many steps, on the schedule of all; 0: do all",
+                 {0, kMaxSteps}});
     f.push_back({"train.micro_batch", &t.micro_batch, "sequences a rank runs at once", {1, kMaxSequences}});
     f.push_back(
         {"train.accumulate", &t.accumulate, "micro-batches of a step, over all ranks", {1, kMaxSequences}});

@@ -46,6 +46,7 @@ struct ScheduleConfig {
 
 struct TrainConfig {
     int64_t steps = 800;
+    int64_t stop_after = 0;         ///< save and end after this many of them; 0: after all
     int64_t micro_batch = 32;       ///< sequences a rank holds at once
     int64_t accumulate = 8;         ///< micro-batches of a step, over all ranks
     uint64_t seed = 0;              ///< of weights, data order and rounding

@@ -21,6 +21,9 @@ class Session {
     Context& ctx() { return backend_.context(); }
     TrainingMemory& memory() { return memory_; }
     std::string device();
+    size_t bytes() const {
+        return scratch_.bytes() + memory_bytes_.bytes();
+    }  ///< of the device's memory, as carved
 
     /// Weights from the seed, moments zero.
     void initialise();

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -129,15 +130,17 @@ Exit Trainer::loop(int64_t first_step) {
     start_ = last_record_ = std::chrono::steady_clock::now();
     last_recorded_step_ = first_step - 1;
     Training training{session_.ctx(), config(), session_.memory(), data_};
-    for (int64_t step = first_step; step < config().train.steps; ++step) {
+    const int64_t all = config().train.steps, stop_after = config().train.stop_after;
+    const int64_t end = stop_after > 0 ? std::min(stop_after, all) : all;
+    if (first_step >= end) log_->message(concat("Nothing to do: ", end, " steps are asked for and done"));
+    for (int64_t step = first_step; step < end; ++step) {
         const StepState state = train_step(training, step);
         if (state.skip) report_non_finite(training, step, state);
         record(state, step);
         evaluate_after(step);
         const bool stop = stop_requested();
         const int64_t every = config().checkpoint.every;
-        if (stop || step + 1 == config().train.steps || (every > 0 && (step + 1) % every == 0))
-            save_after(step);
+        if (stop || step + 1 == end || (every > 0 && (step + 1) % every == 0)) save_after(step);
         if (!stop) continue;
         log_->message(concat("Stopped by a signal after step ", step + 1,
                              "; go on with: quartet2 train --resume ", run_));
@@ -147,11 +150,12 @@ Exit Trainer::loop(int64_t first_step) {
 }
 
 void check_override(const std::string& assignment) {
-    for (const char* prefix : {"train.backend=", "train.device=", "train.threads=", "log.", "checkpoint."})
+    for (const char* prefix :
+         {"train.backend=", "train.device=", "train.threads=", "train.stop_after=", "log.", "checkpoint."})
         if (assignment.starts_with(prefix)) return;
     fail(Exit::usage, "--set ", assignment,
          ": a resumed run keeps what decides its results; only train.backend, "
-         "train.device, train.threads, log.* and checkpoint.* can change");
+         "train.device, train.threads, train.stop_after, log.* and checkpoint.* can change");
 }
 
 Config config_of_run(const std::string& run, const std::vector<std::string>& overrides) {
