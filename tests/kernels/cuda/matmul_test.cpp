@@ -11,9 +11,9 @@ struct Case {
 
 class CudaMatmul : public BothBackends {
   protected:
-    /// float32 sums of `inner` products of normal deviates, in another order.
+    /// float32 sums of `inner` products in another order; tensor cores truncate where the CPU rounds.
     static double tolerance(Dtype out, int64_t inner) {
-        return out == Dtype::f32 ? 1e-6 * std::sqrt(double(inner)) + 2e-6 * double(inner) / 64 : 1e-2;
+        return out == Dtype::f32 ? 2e-5 + 2e-7 * double(inner) : 1e-2;
     }
 
     void check(Dtype in, Dtype out_type, const Case& c) {
