@@ -25,7 +25,7 @@ void expect_refused(const std::string& text, const std::string& part) {
 }
 
 TEST(Recipes, TableHoldsThePapersRows) {
-    EXPECT_TRUE(find_recipe("bf16").fprop.kept() && find_recipe("bf16").dgrad.kept());
+    EXPECT_TRUE(find_recipe("bf16").fprop.keeps_both() && find_recipe("bf16").dgrad.keeps_both());
     const Recipe& q = find_recipe("quartet2");
     EXPECT_EQ(q.fprop.a, (QuantSpec{.rounding = Rounding::nearest, .rule = Rule::mse}));
     EXPECT_EQ(q.fprop.b, q.fprop.a);
@@ -40,7 +40,7 @@ TEST(Recipes, TableHoldsThePapersRows) {
     const Recipe& n = find_recipe("nvidia");
     EXPECT_EQ(n.fprop.b.grid, Grid::tile);
     EXPECT_EQ(n.dgrad.b, (QuantSpec{.from = Source::quantised}));  // the forward's codes, transposed
-    EXPECT_FALSE(n.dgrad.kept());
+    EXPECT_FALSE(n.dgrad.keeps_both());
     EXPECT_EQ(n.wgrad.rotation.size, 16);
     EXPECT_EQ(n.wgrad.b.from, Source::original);
     EXPECT_EQ(find_recipe("four_over_six").fprop.a.rule, Rule::mae);
