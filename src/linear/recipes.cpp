@@ -54,7 +54,7 @@ const std::vector<Recipe>& builtin_recipes() {
     return recipes;
 }
 
-const Recipe& find_recipe(const std::string& name, const std::string& origin) {
+const Recipe& find_recipe(std::string_view name, std::string_view origin) {
     std::vector<std::string> names;
     for (const Recipe& recipe : builtin_recipes()) {
         if (recipe.name == name) return recipe;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -14,7 +15,7 @@ namespace q2 {
 /// bf16, quartet2, quartet2_onepass, quartet2_plus, nvidia, four_over_six, tetrajet_v2.
 const std::vector<Recipe>& builtin_recipes();
 /// Throws Exit::config with the known names; `origin` begins the message.
-const Recipe& find_recipe(const std::string& name, const std::string& origin = "recipe");
+const Recipe& find_recipe(std::string_view name, std::string_view origin = "recipe");
 
 /// A name; or an object, with "base" edits of a built-in recipe, else of one that keeps every operand.
 /// Settings that a rounding does not use are refused where given and return to their defaults where
