@@ -30,6 +30,8 @@ struct Variant {
     Overrides overrides;
 };
 
+void PrintTo(const Variant& v, std::ostream* out) { *out << v.name; }
+
 std::vector<Variant> variants() {
     std::vector<Variant> all;
     for (const Recipe& recipe : builtin_recipes())
