@@ -63,9 +63,10 @@ bench: demo-data  ## training speed on the demo's model, recipe by recipe: make 
 format:  ## clang-format every source in place
 	scripts/format.sh
 
-check: setup  ## format (with clang-format 14, else skipped) and layers, nothing is changed
+check: setup  ## format (with clang-format 14, else skipped), layers and documents' links, nothing is changed
 	scripts/format.sh --check
 	python3 scripts/check_layers.py
+	python3 scripts/check_links.py
 
 sanitize: setup  ## the CPU tests under the address and undefined-behaviour sanitizers, in build/sanitize
 	cmake -S . -B build/sanitize $(CMAKE_OPTIONS) -DQUARTET2_CUDA=OFF -DQUARTET2_SANITIZE=address,undefined

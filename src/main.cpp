@@ -2,6 +2,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "commands/bench.h"
@@ -11,6 +13,20 @@
 #include "commands/generate.h"
 #include "commands/tokenize.h"
 #include "commands/train.h"
+
+namespace {
+
+/// Prints the help that was asked for, or says in one line what is wrong with the command line.
+int report(const CLI::App& app, const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);
+    const std::vector<std::string> unknown = app.remaining();
+    const std::string what =
+        app.get_subcommands().empty() && !unknown.empty() ? "no such command: " + unknown.front() : e.what();
+    std::fprintf(stderr, "quartet2: %s (--help lists what can be given)\n", what.c_str());
+    return int(q2::Exit::usage);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
     CLI::App app("quartet2: pre-trains Llama-like language models in NVFP4", "quartet2");
@@ -27,7 +43,7 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
         return run();
     } catch (const CLI::ParseError& e) {
-        return app.exit(e) == 0 ? 0 : int(q2::Exit::usage);
+        return report(app, e);
     } catch (const q2::Error& e) {
         std::fprintf(stderr, "quartet2: %s\n", e.what());
         return int(e.code);

@@ -31,10 +31,12 @@ void add_config(CLI::App& app, std::function<int()>& run) {
     const auto options = std::make_shared<ConfigOptions>();
     CLI::App* command =
         app.add_subcommand("config", "List the settings, or check a config and print it resolved");
-    command->add_option("CONFIG", options->config, "Config file; without it every setting is listed");
+    CLI::Option* config =
+        command->add_option("CONFIG", options->config, "Config file; without it every setting is listed");
     command->add_option("--set", options->overrides, "key=value, overriding the config; may be repeated")
-        ->allow_extra_args(false);
-    command->add_flag("--markdown", options->markdown, "Print docs/CONFIG.md");
+        ->allow_extra_args(false)
+        ->needs(config);
+    command->add_flag("--markdown", options->markdown, "Print docs/CONFIG.md")->excludes(config);
     command->callback([options, &run] { run = [options] { return show_config(*options); }; });
 }
 

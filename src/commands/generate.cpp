@@ -88,6 +88,7 @@ void print_token(int32_t id, bool bytes) {
 }
 
 int generate(const GenerateOptions& o) {
+    check_sampling(o.sampling);
     const RunCheckpoint checkpoint = open_run(o.run);
     const bool bytes = checkpoint.config.data.tokenizer == "bytes";
     std::vector<int32_t> ids = prompt_ids(o, checkpoint.config);

@@ -10,14 +10,6 @@
 namespace q2 {
 namespace {
 
-void check_options(const SamplingOptions& o) {
-    check(std::isfinite(o.temperature) && o.temperature >= 0, Exit::usage, "temperature is ", o.temperature,
-          ": 0 or more is needed");
-    check(o.top_k >= 0, Exit::usage, "top_k is ", o.top_k, ": 0 (all) or more is needed");
-    check(o.top_p > 0 && o.top_p <= 1, Exit::usage, "top_p is ", o.top_p,
-          ": above 0 and at most 1 is needed");
-}
-
 /// The most likely token, after a look at every logit.
 int32_t most_likely(std::span<const float> logits) {
     require(!logits.empty(), "sampling from no logits");
@@ -56,8 +48,16 @@ size_t nucleus(const std::vector<double>& weights, double p) {
 
 }  // namespace
 
+void check_sampling(const SamplingOptions& o) {
+    check(std::isfinite(o.temperature) && o.temperature >= 0, Exit::usage, "temperature is ", o.temperature,
+          ": 0 or more is needed");
+    check(o.top_k >= 0, Exit::usage, "top_k is ", o.top_k, ": 0 (all) or more is needed");
+    check(o.top_p > 0 && o.top_p <= 1, Exit::usage, "top_p is ", o.top_p,
+          ": above 0 and at most 1 is needed");
+}
+
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, float u) {
-    check_options(options);
+    check_sampling(options);
     require(u >= 0 && u < 1, "sampling with u = ", u, ", not in [0, 1)");
     const int32_t best = most_likely(logits);
     if (options.temperature == 0) return best;

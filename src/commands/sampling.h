@@ -12,6 +12,9 @@ struct SamplingOptions {
     double top_p = 1.0;        ///< then the fewest of those whose probabilities reach p of their sum; 1: all
 };
 
+/// Throws Exit::usage for options out of range.
+void check_sampling(const SamplingOptions& options);
+
 /// A token, as decided by the uniform u in [0, 1): the same u takes the same token. Ties in likelihood go to
 /// the smaller id. Throws Exit::usage for options out of range and Exit::non_finite for logits that are NaN
 /// or +infinity, or all -infinity.

@@ -33,7 +33,10 @@ void add_train(CLI::App& app, std::function<int()>& run) {
     command->add_option("--out", options->out,
                         "The run's folder, which must not exist [runs/<name of CONFIG>]");
     command->add_option("--resume", options->resume, "Go on with the run in this folder");
-    command->add_option("--set", options->overrides, "key=value, overriding the config; may be repeated")
+    command
+        ->add_option(
+            "--set", options->overrides,
+            "key=value, overriding the config; may be repeated. With --resume only what changes no result")
         ->allow_extra_args(false);
     command->callback([options, &run] { run = [options] { return train(*options); }; });
 }

@@ -178,7 +178,7 @@ void linear_forward(Context& ctx, Linear& linear, Tensor y, LinearInput& input, 
         return;
     }
     Quantized x = workspace_operand(ws.a, ws.a_scale, y.rows, linear.in());
-    if (wgrad_reads_codes(recipe)) {
+    if (input.quantised.codes && wgrad_reads_codes(recipe)) {
         fit_grid(input.quantised, recipe.fprop.a);
         x.codes = input.quantised.codes;
         x.scales = input.quantised.scales;

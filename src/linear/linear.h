@@ -73,7 +73,8 @@ size_t linear_scratch(const Ops&, const std::vector<const Recipe*>&, LinearShape
 bool redraws_weight(const Linear&);
 /// Makes W's forward operand from the master: quantised, or in the activations' type.
 void prepare_weight(Context&, Linear&, const StepState* state);
-/// y (N, out) act = x W^T; x is input.dense. Fills input.quantised where the backward reads codes.
+/// y (N, out) act = x W^T; x is input.dense. Fills input.quantised, if it was carved, where the backward
+/// reads codes.
 void linear_forward(Context&, Linear&, Tensor y, LinearInput& input, const LinearWorkspace&,
                     const StepState* state);
 /// dx (N, in) act = e W; grad += e^T x. e (N, out) act.

@@ -11,34 +11,36 @@ struct Carver {
     const RecipePlan& plan;
     int64_t tokens;
     Dtype act, res;
+    bool for_backward;
     Arena& arena;
 
     Tensor take(Dtype dtype, int64_t cols) const { return arena.take(dtype, tokens, cols, Use::activations); }
-    std::vector<const Recipe*> recipes(int64_t block, std::string_view name) const {
+    /// The recipes whose backward will read the input: none without a backward.
+    std::vector<const Recipe*> readers(int64_t block, std::string_view name) const {
+        if (!for_backward) return {};
         return plan.all(keeps_bf16(plan.keep, block, m.layers, name));
     }
     /// An input that stands in `shared` unless a backward needs it.
-    LinearInput input(int64_t block, std::string_view name, Tensor shared, bool for_backward) const {
-        const auto all = recipes(block, name);
-        return carve_input(all, for_backward && wgrad_reads_input(all) ? take(act, shared.cols) : shared,
-                           arena);
+    LinearInput input(int64_t block, std::string_view name, Tensor shared) const {
+        const auto all = readers(block, name);
+        return carve_input(all, wgrad_reads_input(all) ? take(act, shared.cols) : shared, arena);
     }
 };
 
 BlockActivations carve_block(const Carver& c, int64_t block, const AttentionShape& shape, Tensor normed,
-                             Tensor swiglu, bool for_backward) {
+                             Tensor swiglu) {
     BlockActivations b;
     b.attention_sum = c.take(c.res, c.m.width);
     b.attention_rstd = c.take(Dtype::f32, 1);
-    b.qkv_input = c.input(block, "qkv_proj", normed, for_backward);
+    b.qkv_input = c.input(block, "qkv_proj", normed);
     b.qkv = c.take(c.act, c.m.qkv_width());
     b.lse = c.arena.take(Dtype::f32, shape.batch * shape.heads, shape.sequence, Use::activations);
-    b.o_input = carve_input(c.recipes(block, "o_proj"), c.take(c.act, c.m.attention_width()), c.arena);
+    b.o_input = carve_input(c.readers(block, "o_proj"), c.take(c.act, c.m.attention_width()), c.arena);
     b.mlp_sum = c.take(c.res, c.m.width);
     b.mlp_rstd = c.take(Dtype::f32, 1);
-    b.gate_up_input = c.input(block, "gate_up_proj", normed, for_backward);
+    b.gate_up_input = c.input(block, "gate_up_proj", normed);
     b.gate_up = c.take(c.act, 2 * c.m.mlp);
-    b.down_input = c.input(block, "down_proj", swiglu, for_backward);
+    b.down_input = c.input(block, "down_proj", swiglu);
     return b;
 }
 
@@ -60,13 +62,12 @@ AttentionShape attention_shape(const ModelConfig& m, int64_t batch, int64_t sequ
 Activations carve_activations(const ModelConfig& m, const RecipePlan& plan, Dtype dense, int64_t batch,
                               int64_t sequence, bool for_backward, Arena& arena) {
     Activations a{.shape = attention_shape(m, batch, sequence), .for_backward = for_backward};
-    const Carver c{m, plan, a.tokens(), m.activation_dtype(), m.residual_dtype(), arena};
+    const Carver c{m, plan, a.tokens(), m.activation_dtype(), m.residual_dtype(), for_backward, arena};
     const Tensor normed = c.take(c.act, m.width), swiglu = c.take(c.act, m.mlp);
     // Without a backward one block's memory serves them all.
     for (int64_t block = 0; block < m.layers; ++block)
-        a.blocks.push_back(block == 0 || for_backward
-                               ? carve_block(c, block, a.shape, normed, swiglu, for_backward)
-                               : a.blocks[0]);
+        a.blocks.push_back(block == 0 || for_backward ? carve_block(c, block, a.shape, normed, swiglu)
+                                                      : a.blocks[0]);
     a.final_sum = c.take(c.res, m.width);
     a.final_rstd = c.take(Dtype::f32, 1);
     a.hidden = c.take(c.act, m.width);

@@ -65,6 +65,8 @@ void check_batch(const Config& c) {
               ": with data.sequence = ", c.data.sequence, " at most ",
               std::max<int64_t>(1, kMaxMicroBatchTokens / c.data.sequence));
     check_multiple("train.accumulate", c.train.accumulate, c.parallel.gpus, "parallel.gpus");
+    check(c.parallel.gpus == 1, Exit::config, "parallel.gpus = ", c.parallel.gpus,
+          ": only 1 is supported so far");
     check(c.train.steps <= INT64_MAX / c.step_tokens(), Exit::config, "train.steps = ", c.train.steps,
           ": more than 2^63 tokens in all");
 }

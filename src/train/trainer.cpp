@@ -173,8 +173,9 @@ CheckpointSearch search_checkpoints(const std::string& run) {
 }  // namespace
 
 Exit start_run(const Config& config, const std::string& run) {
-    check(!fs::exists(run), Exit::usage, run, " exists: go on with `quartet2 train --resume ", run,
-          "`, or choose another --out");
+    std::error_code unreachable;  // told by create_folder
+    check(!fs::exists(run, unreachable), Exit::usage, run, " exists: go on with `quartet2 train --resume ",
+          run, "`, or choose another --out");
     Trainer trainer(config, run);
     trainer.create_folder();
     catch_signals();

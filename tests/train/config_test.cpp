@@ -144,7 +144,7 @@ TEST(Config, RecipePlan) {
         kDemo,
         {"precision.switch=[{\"at\": 0.5, \"recipe\": {\"base\": \"quartet2\", \"name\": \"sr\", \"dgrad\": "
          "{\"a\": {\"round\": \"stochastic\"}}}}, {\"at\": 700, \"recipe\": \"bf16\"}]"});
-    const std::vector<RecipeSwitch> plan = recipe_plan(c);
+    const std::vector<RecipeSwitch> plan = recipe_plan(c).switches;
     ASSERT_EQ(plan.size(), 3u);
     EXPECT_EQ(plan[0].step, 0);
     EXPECT_EQ(plan[0].recipe, find_recipe("quartet2"));
