@@ -297,7 +297,7 @@ std::string markdown_tables(const std::vector<Field>& fields) {
     return text;
 }
 
-std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates) {
+std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates) {
     if (word.size() > kMaxNameForSuggestion) return "";
     // Levenshtein, a row at a time; more than a third of the word (and 2) apart is no help to anybody.
     size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;

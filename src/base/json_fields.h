@@ -62,6 +62,6 @@ std::string help_text(const std::vector<Field>& fields);
 std::string markdown_tables(const std::vector<Field>& fields);
 
 /// The candidate nearest to `word` by edit distance, or empty if none is near.
-std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
+std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace q2
