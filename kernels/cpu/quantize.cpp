@@ -36,7 +36,10 @@ void decode_row(const Quantized& q, int64_t row, int64_t first, int64_t count, f
         float values[kBlock];
         Q2_SIMD
         for (int j = 0; j < kBlock; ++j) values[j] = mul(e2m1_value(unpack_code(packed, j)), scale);
-        std::copy_n(values, std::min<int64_t>(kBlock, count - i), out + i);
+        if (count - i >= kBlock)
+            std::copy_n(values, kBlock, out + i);
+        else
+            std::copy_n(values, count - i, out + i);
     }
 }
 
@@ -102,7 +105,14 @@ void load_tile(const Reader& stored, bool transposed, int64_t first, int64_t las
     const int64_t count = std::clamp<int64_t>(inner - k0, 0, run);  // beyond it is padding
     if (count < run || last - first < kRowChunk) std::fill_n(z[0], run * kRowChunk, 0.0f);
     if (transposed) {
-        for (int64_t k = 0; k < count; ++k) stored.read(k0 + k, first, last - first, z[k]);
+        // A whole chunk's size is known to the compiler, which then copies in registers.
+        const bool whole = last - first == kRowChunk;
+        for (int64_t k = 0; k < count; ++k) {
+            if (whole)
+                stored.read(k0 + k, first, kRowChunk, z[k]);
+            else
+                stored.read(k0 + k, first, last - first, z[k]);
+        }
         return;
     }
     float row[kMaxRotation];
