@@ -109,7 +109,8 @@ TEST(Config, BatchesAndSchedules) {
     expect_refused({"train.micro_batch=1000000"}, "with data.sequence = 128 at most 524288");
     expect_refused({"train.accumulate=1000000", "train.micro_batch=524288", "train.steps=2147483647"},
                    "2^63");
-    expect_refused({"schedule.warmup=900"}, "schedule.warmup = 900: longer than the run, train.steps = 800");
+    expect_refused({"train.steps=800", "schedule.warmup=900"},
+                   "schedule.warmup = 900: longer than the run, train.steps = 800");
     expect_refused({"schedule.warmup=1.5"}, "whole number of steps");
     expect_refused({"schedule.kind=wsd", "schedule.warmup=0.5", "schedule.decay_fraction=0.6"},
                    "schedule.decay_fraction = 0.6");
@@ -142,7 +143,8 @@ TEST(Config, KeptLayers) {
 TEST(Config, RecipePlan) {
     const Config c = load_config(
         kDemo,
-        {"precision.switch=[{\"at\": 0.5, \"recipe\": {\"base\": \"quartet2\", \"name\": \"sr\", \"dgrad\": "
+        {"train.steps=800",
+         "precision.switch=[{\"at\": 0.5, \"recipe\": {\"base\": \"quartet2\", \"name\": \"sr\", \"dgrad\": "
          "{\"a\": {\"round\": \"stochastic\"}}}}, {\"at\": 700, \"recipe\": \"bf16\"}]"});
     const std::vector<RecipeSwitch> plan = recipe_plan(c).switches;
     ASSERT_EQ(plan.size(), 3u);
@@ -152,7 +154,7 @@ TEST(Config, RecipePlan) {
     EXPECT_EQ(plan[1].recipe.name, "sr");
     EXPECT_EQ(plan[2].step, 700);
     auto refused = [](const std::string& list, const std::string& part) {
-        expect_refused({"precision.switch=" + list}, part);
+        expect_refused({"train.steps=800", "precision.switch=" + list}, part);
     };
     refused("[{\"at\": 0.8, \"recipe\": \"bf16\"}, {\"at\": 100, \"recipe\": \"nvidia\"}]",
             "precision.switch[1].at: step 100 must come after step 640");
