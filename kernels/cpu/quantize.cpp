@@ -34,8 +34,11 @@ void decode_row(const Quantized& q, int64_t row, int64_t first, int64_t count, f
         PackedCodes packed;
         std::memcpy(&packed, bytes, sizeof(packed));
         float values[kBlock];
-        Q2_SIMD
-        for (int j = 0; j < kBlock; ++j) values[j] = mul(e2m1_value(unpack_code(packed, j)), scale);
+        for (int half = 0; half < 2; ++half) {
+            Q2_SIMD
+            for (int j = 0; j < 8; ++j)
+                values[half * 8 + j] = mul(e2m1_value(int(packed.half[half] >> (4 * j)) & 15), scale);
+        }
         if (count - i >= kBlock)
             std::copy_n(values, kBlock, out + i);
         else
@@ -189,6 +192,7 @@ struct Writer {
     const Quantized& out;
     uint8_t* codes = static_cast<uint8_t*>(out.codes.data);
     uint8_t* scales = static_cast<uint8_t*>(out.scales.data);
+    float* dense = out.dense ? out.dense.as<float>() : nullptr;  // this backend's dense_dtype
 
     void write_codes(int64_t row, int64_t block, const int (&c)[kBlock]) const {
         if (!codes) return;
@@ -196,15 +200,11 @@ struct Writer {
         std::memcpy(codes + (row * out.inner + block * kBlock) / 2, &packed, sizeof(packed));
     }
     void write_dense(int64_t row, int64_t block, const int (&c)[kBlock], uint8_t scale) const {
-        if (!out.dense) return;
+        if (!dense) return;
         const float s = e4m3_value(scale);
-        const int64_t at = row * out.inner + block * kBlock;
-        for_float_type(out.dense.dtype, [&](auto type) {
-            using T = decltype(type);
-            T* to = static_cast<T*>(out.dense.data) + at;
-            Q2_SIMD
-            for (int i = 0; i < kBlock; ++i) to[i] = from_float<T>(mul(e2m1_value(c[i]), s));
-        });
+        float* to = dense + row * out.inner + block * kBlock;
+        Q2_SIMD
+        for (int i = 0; i < kBlock; ++i) to[i] = mul(e2m1_value(c[i]), s);
     }
     void write(int64_t row, int64_t block, const int (&c)[kBlock], uint8_t scale) const {
         write_codes(row, block, c);
@@ -369,12 +369,9 @@ void round_eden_post_hoc(const Rows& in, const Quantized& out, Scratch& scratch,
 }
 
 void keep(const Rows& in, const Quantized& out) {
-    for_float_type(out.dense.dtype, [&](auto type) {
-        using T = decltype(type);
-        T* to = static_cast<T*>(out.dense.data);
-        parallel_rows(in.rows, [&](int64_t first, int64_t last) {
-            for (int64_t i = first * in.inner; i < last * in.inner; ++i) to[i] = from_float<T>(in.x[i]);
-        });
+    float* to = out.dense.as<float>();
+    parallel_rows(in.rows, [&](int64_t first, int64_t last) {
+        std::copy(in.x + first * in.inner, in.x + last * in.inner, to + first * in.inner);
     });
 }
 
