@@ -111,6 +111,7 @@ class GoldenLlama : public testing::TestWithParam<const char*> {};
 TEST_P(GoldenLlama, Float32LossAndGradientsAgree) {
     OPEN_BACKEND_OR_SKIP(backend, GetParam());
     const bool cpu = std::string(GetParam()) == "cpu";
+    SKIP_WITHOUT_GOLDEN("llama_");
     for (const std::string& path : golden_files("llama_")) {
         const SafetensorsFile file(path);
         GoldenModel model(backend->context(), file, "float32");
@@ -125,6 +126,7 @@ TEST_P(GoldenLlama, Float32LossAndGradientsAgree) {
 
 TEST_P(GoldenLlama, TwelveAdamWStepsAgree) {
     OPEN_BACKEND_OR_SKIP(backend, GetParam());
+    SKIP_WITHOUT_GOLDEN("llama_");
     for (const std::string& path : golden_files("llama_")) {
         const SafetensorsFile file(path);
         GoldenModel model(backend->context(), file, "float32");
@@ -140,6 +142,7 @@ TEST_P(GoldenLlama, TwelveAdamWStepsAgree) {
 
 TEST_P(GoldenLlama, Bfloat16LossAndGradientsAgree) {
     OPEN_BACKEND_OR_SKIP(backend, GetParam());
+    SKIP_WITHOUT_GOLDEN("llama_");
     for (const std::string& path : golden_files("llama_")) {
         const SafetensorsFile file(path);
         GoldenModel model(backend->context(), file, "bfloat16");

@@ -123,6 +123,7 @@ class GoldenNvfp4 : public testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenNvfp4, QuantisersGiveTheGoldenBits) {
     OPEN_BACKEND_OR_SKIP(backend, GetParam());
+    SKIP_WITHOUT_GOLDEN("nvfp4");
     for (const std::string& path : golden_files("nvfp4")) {
         const SafetensorsFile file(path);
         for (const GoldenInput& in : golden_inputs(file))
@@ -138,6 +139,7 @@ TEST_P(GoldenNvfp4, QuantisersGiveTheGoldenBits) {
 
 TEST_P(GoldenNvfp4, RotatingQuantisersGiveTheGoldenBits) {
     OPEN_BACKEND_OR_SKIP(backend, GetParam());
+    SKIP_WITHOUT_GOLDEN("nvfp4");
     for (const std::string& path : golden_files("nvfp4")) {
         const SafetensorsFile file(path);
         for (const GoldenInput& in : golden_inputs(file))
@@ -157,6 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, GoldenNvfp4, testing::Values("cpu", "cuda"),
 // ---- The steps inside MS-EDEN, which no slot returns ----
 
 TEST(GoldenNvfp4Steps, RotationsGiveTheGoldenBits) {
+    SKIP_WITHOUT_GOLDEN("nvfp4");
     for (const std::string& path : golden_files("nvfp4")) {
         const SafetensorsFile file(path);
         for (const GoldenInput& in : golden_inputs(file)) {
@@ -206,6 +209,7 @@ EdenSteps eden_steps(const std::vector<float>& x, float s_t, int group, bool pos
 }
 
 TEST(GoldenNvfp4Steps, EdenCorrectionsGiveTheGoldenBits) {
+    SKIP_WITHOUT_GOLDEN("nvfp4");
     for (const std::string& path : golden_files("nvfp4")) {
         const SafetensorsFile file(path);
         for (const GoldenInput& in : golden_inputs(file))
