@@ -64,6 +64,10 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), beside_(path + ".tmp") {
+    // The rename would put a file in the place of a device, a folder or a link.
+    struct stat existing {};
+    check(::lstat(path.c_str(), &existing) != 0 || S_ISREG(existing.st_mode), Exit::data, path,
+          ": exists and is not a regular file; choose another name");
     descriptor_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     check(descriptor_ >= 0, Exit::data, beside_, ": cannot be written: ", reason());
 }

@@ -139,7 +139,10 @@ std::vector<Field> fields(Config& c) {
         {"checkpoint.keep", &c.checkpoint.keep, "newest checkpoints to keep; 0: all", {0, kMaxSteps}});
     f.push_back(
         {"log.every", &c.log.every, "steps between lines of metrics.jsonl and progress", {1, kMaxSteps}});
-    f.push_back({"parallel.gpus", &c.parallel.gpus, "ranks that this process runs, one a GPU", {1, 1024}});
+    f.push_back({"parallel.gpus",
+                 &c.parallel.gpus,
+                 "ranks that this process runs, one a GPU; only 1 so far",
+                 {1, 1024}});
     return f;
 }
 

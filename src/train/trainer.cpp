@@ -149,10 +149,16 @@ Exit Trainer::loop(int64_t first_step) {
     return Exit::ok;
 }
 
-void check_override(const std::string& assignment) {
+/// Whether a setting may change from one part of a run to the next.
+bool may_change(std::string_view setting) {
     for (const char* prefix :
-         {"train.backend=", "train.device=", "train.threads=", "train.stop_after=", "log.", "checkpoint."})
-        if (assignment.starts_with(prefix)) return;
+         {"train.backend", "train.device", "train.threads", "train.stop_after", "log.", "checkpoint."})
+        if (setting.starts_with(prefix)) return true;
+    return false;
+}
+
+void check_override(const std::string& assignment) {
+    if (may_change(assignment)) return;
     fail(Exit::usage, "--set ", assignment,
          ": a resumed run keeps what decides its results; only train.backend, "
          "train.device, train.threads, train.stop_after, log.* and checkpoint.* can change");
@@ -161,6 +167,20 @@ void check_override(const std::string& assignment) {
 Config config_of_run(const std::string& run, const std::vector<std::string>& overrides) {
     check(fs::is_directory(run), Exit::data, run, ": no such run folder");
     return load_config(config_path(run), overrides);
+}
+
+/// A config edited by hand since the checkpoint was saved would give a run that no config describes.
+void check_same_config(const Config& config, const CheckpointMeta& meta, const std::string& run) {
+    const nlohmann::json now = nlohmann::json(config_to_json(config)).flatten();
+    const nlohmann::json saved = meta.config.flatten();
+    for (const auto& [pointer, value] : now.items()) {
+        std::string setting = pointer.substr(1);
+        std::replace(setting.begin(), setting.end(), '/', '.');
+        const bool same = !saved.contains(pointer) || saved[pointer] == value;
+        check(same || may_change(setting), Exit::config, config_path(run), ": ", setting, " = ", value.dump(),
+              ", but the run's checkpoint was made with ", saved.value(pointer, nlohmann::json()).dump(),
+              ": put it back, or start a new run");
+    }
 }
 
 CheckpointSearch search_checkpoints(const std::string& run) {
@@ -187,6 +207,12 @@ Exit resume_run(const std::string& run, const std::vector<std::string>& override
     for (const std::string& assignment : overrides) check_override(assignment);
     const Config config = config_of_run(run, overrides);
     const CheckpointSearch search = search_checkpoints(run);
+    check(search.folder || search.skipped.empty(), Exit::data, run,
+          ": none of its checkpoints verifies; restore one, or start a new run");
+    if (search.folder)
+        check_same_config(config, search.meta, run);
+    else
+        std::printf("No checkpoint in %s yet: starting from step 0\n", run.c_str());
     Trainer trainer(config, run);
     const int64_t step = search.folder ? search.meta.step : 0;
     if (search.folder)

@@ -70,7 +70,7 @@ TEST(AtomicFile, NamesWhatCannotBeWritten) {
     expect_error(Exit::data, {folder / "no/a.tmp", "cannot be written"},
                  [&] { AtomicFile(folder / "no/a"); });
     fs::create_directories(folder / "taken/inside");
-    expect_error(Exit::data, {folder / "taken", "cannot be renamed"},
+    expect_error(Exit::data, {folder / "taken", "is not a regular file"},
                  [&] { write_file_atomic(folder / "taken", "x"); });
     EXPECT_FALSE(fs::exists(folder / "taken.tmp"));
     write_bytes(folder / "file", "");

@@ -213,5 +213,24 @@ TEST(Trainer, RefusesWhatWouldMixRunsUp) {
     expect_error(Exit::data, {run, "no checkpoint"}, [&] { open_run(run); });
 }
 
+TEST(Trainer, AConfigEditedSinceTheCheckpointIsRefused) {
+    const TinyRun tiny;
+    const std::string run = start(tiny, "run", {"train.steps=2", "train.stop_after=1"});
+    auto edited = config_to_json(load_config(run + "/config.json"));
+    edited["optimizer"]["lr"] = 0.5;
+    write_bytes(run + "/config.json", edited.dump());
+    expect_error(Exit::config, {run + "/config.json", "optimizer.lr = 0.5", "put it back"},
+                 [&] { resume_run(run, {}); });
+}
+
+TEST(Trainer, ARunWhoseCheckpointsAreAllDamagedDoesNotStartOver) {
+    const TinyRun tiny;
+    const std::string run = start(tiny, "run", {"train.steps=2"});
+    const std::string metrics = read_bytes(run + "/metrics.jsonl");
+    fs::resize_file(checkpoint_of(run, 2) + "/model.safetensors", 100);
+    expect_error(Exit::data, {run, "none of its checkpoints verifies"}, [&] { resume_run(run, {}); });
+    EXPECT_EQ(read_bytes(run + "/metrics.jsonl"), metrics);
+}
+
 }  // namespace
 }  // namespace q2::test
