@@ -149,7 +149,15 @@ std::vector<Field> fields(Config& c) {
 Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
     Config config;
     read_fields(fields(config), read_json_file(path), path);
-    for (const std::string& assignment : overrides) apply_override(fields(config), assignment);
+    for (const std::string& assignment : overrides) {
+        nlohmann::json& recipe = config.precision.recipe;
+        nlohmann::json edited = recipe.is_string() ? nlohmann::json::object({{"base", recipe}}) : recipe;
+        apply_override(fields(config), assignment);
+        // One field of a recipe edits the recipe that was there.
+        if (!assignment.starts_with("precision.recipe.")) continue;
+        edited.merge_patch(recipe);
+        recipe = edited;
+    }
     try {
         validate(config);
     } catch (const Error& e) {

@@ -140,6 +140,16 @@ TEST(Config, KeptLayers) {
     EXPECT_FALSE(keeps_bf16({}, 0, 1, "o_proj"));
 }
 
+TEST(Config, AnOverrideOfARecipesFieldEditsTheNamedRecipe) {
+    const Recipe edited =
+        recipe_plan(load_config(kDemo, {"precision.recipe.dgrad.a.round=stochastic"})).switches[0].recipe;
+    EXPECT_EQ(edited.dgrad.a.rounding, Rounding::stochastic);
+    EXPECT_EQ(edited.dgrad.b, find_recipe("quartet2").dgrad.b);
+    EXPECT_EQ(edited.fprop, find_recipe("quartet2").fprop);
+    EXPECT_EQ(recipe_plan(load_config(kDemo, {"precision.recipe.base=nvidia"})).switches[0].recipe.wgrad,
+              find_recipe("nvidia").wgrad);
+}
+
 TEST(Config, RecipePlan) {
     const Config c = load_config(
         kDemo,
