@@ -16,7 +16,7 @@ CMAKE_OPTIONS := -DCMAKE_BUILD_TYPE=Release $(if $(shell command -v ccache),-DCM
 CUDA_OPTIONS = -DQUARTET2_CUDA=$(CUDA) $(if $(CUDA_ARCH),-DCMAKE_CUDA_ARCHITECTURES=$(CUDA_ARCH))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run demo-data test test-gpu bench format check sanitize nightly clean
+.PHONY: help setup build run demo-data test test-gpu bench format check sanitize fuzz nightly clean
 
 help:  ## this list
 	@echo "make TARGET [CUDA=AUTO|ON|OFF] [CUDA_ARCH=90a] [JOBS=n]"
@@ -72,6 +72,14 @@ sanitize: setup  ## the CPU tests under the address and undefined-behaviour sani
 	cmake -S . -B build/sanitize $(CMAKE_OPTIONS) -DQUARTET2_CUDA=OFF -DQUARTET2_SANITIZE=address,undefined
 	cmake --build build/sanitize -j $(JOBS)
 	ctest --test-dir build/sanitize -j $(JOBS) --output-on-failure --no-tests=error $(if $(TESTS),-R '$(TESTS)')
+
+fuzz: setup  ## each parser under its fuzz target: make fuzz SECONDS=600 (with clang++ where it is, by coverage)
+	cmake -S . -B build/fuzz $(CMAKE_OPTIONS) -DQUARTET2_FUZZ=ON -DCMAKE_BUILD_TYPE=None \
+	    -DCMAKE_CXX_COMPILER=$(if $(shell command -v clang++),clang++,g++)
+	cmake --build build/fuzz -j $(JOBS)
+	cd build/fuzz && for parser in config token_file safetensors manifest; do mkdir -p found/$$parser && \
+	    tests/fuzz/$${parser}_fuzz -max_total_time=$(or $(SECONDS),60) found/$$parser \
+	        ../../tests/fuzz/corpus/$$parser || exit; done
 
 nightly: setup  ## compile the CUDA sources for every architecture of NIGHTLY_ARCHS
 	for arch in $(NIGHTLY_ARCHS); do \

@@ -32,19 +32,49 @@ class Descriptor {
     const int value;
 };
 
+/// Opens a regular file for reading, and nothing else: a pipe would wait for its writer for ever.
+class RegularFile {
+  public:
+    explicit RegularFile(const std::string& path) : file_(path, O_RDONLY | O_NONBLOCK) {
+        check(file_.value >= 0, Exit::data, path, ": cannot be opened: ", reason());
+        struct stat status;
+        check(::fstat(file_.value, &status) == 0, Exit::data, path, ": ", reason());
+        check(!S_ISDIR(status.st_mode), Exit::data, path, ": is a folder, not a regular file");
+        check(S_ISREG(status.st_mode), Exit::data, path,
+              ": not a regular file (a pipe, a device or a socket); copy what it gives into a file");
+        size = size_t(status.st_size);
+    }
+    int descriptor() const { return file_.value; }
+    size_t size = 0;
+
+  private:
+    Descriptor file_;
+};
+
 }  // namespace
 
+std::string read_file(const std::string& path, size_t limit) {
+    const RegularFile file(path);
+    std::string bytes;
+    char piece[1 << 16];
+    for (ssize_t got = 1; got != 0;) {
+        got = ::read(file.descriptor(), piece, sizeof piece);
+        if (got < 0 && errno == EINTR) continue;
+        check(got >= 0, Exit::data, path, ": cannot be read: ", reason());
+        bytes.append(piece, size_t(got));
+        check(bytes.size() <= limit, Exit::data, path, ": larger than the ", limit >> 20,
+              " MiB that such a file may have; is it the right file?");
+    }
+    return bytes;
+}
+
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-    const Descriptor file(path, O_RDONLY);
-    check(file.value >= 0, Exit::data, path, ": cannot be opened: ", reason());
-    struct stat status;
-    check(::fstat(file.value, &status) == 0, Exit::data, path, ": ", reason());
-    check(S_ISREG(status.st_mode), Exit::data, path, ": not a regular file");
-    if (status.st_size == 0) return;
-    void* mapped = ::mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_SHARED, file.value, 0);
+    const RegularFile file(path);
+    if (file.size == 0) return;
+    void* mapped = ::mmap(nullptr, file.size, PROT_READ, MAP_SHARED, file.descriptor(), 0);
     check(mapped != MAP_FAILED, Exit::data, path, ": cannot be mapped: ", reason());
     data_ = static_cast<const uint8_t*>(mapped);
-    size_ = size_t(status.st_size);
+    size_ = file.size;
 }
 
 MappedFile::~MappedFile() {
@@ -68,7 +98,9 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), beside_(path + ".
     struct stat existing {};
     check(::lstat(path.c_str(), &existing) != 0 || S_ISREG(existing.st_mode), Exit::data, path,
           ": exists and is not a regular file; choose another name");
-    descriptor_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    // Neither follows a link to somebody else's file nor waits for a pipe's reader.
+    descriptor_ =
+        ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     check(descriptor_ >= 0, Exit::data, beside_, ": cannot be written: ", reason());
 }
 

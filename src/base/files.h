@@ -31,6 +31,9 @@ class MappedFile {
     size_t size_ = 0;
 };
 
+/// The bytes of a regular file of at most `limit` bytes.
+std::string read_file(const std::string& path, size_t limit);
+
 /// What a file holds, as a manifest records it.
 struct FileSummary {
     uint64_t size = 0;

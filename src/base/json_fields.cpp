@@ -1,9 +1,8 @@
 #include "base/json_fields.h"
 
 #include <algorithm>
-#include <fstream>
+#include <cmath>
 #include <numeric>
-#include <set>
 #include <type_traits>
 
 namespace q2 {
@@ -11,23 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxFileBytes = 16 << 20;  // a config is a few KB; a larger file is the wrong one
-constexpr size_t kMaxDepth = 32;            // nlohmann's dump recurses
 constexpr size_t kMaxNameForSuggestion = 64;
-
-std::string clipped(const std::string& text) { return text.size() <= 80 ? text : text.substr(0, 77) + "..."; }
-
-/// A value as a message shows it.
-std::string shown(const json& value) {
-    return clipped(value.dump(-1, ' ', false, json::error_handler_t::replace));
-}
-
-/// What a later dump of the string would throw at.
-bool is_utf8(const std::string& text) {
-    const json value = text;
-    return value.dump(-1, ' ', false, json::error_handler_t::ignore) ==
-           value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 std::vector<std::string> split(const std::string& text, char separator) {
     std::vector<std::string> parts;
@@ -56,6 +39,13 @@ bool begins_with_group(const std::string& name, const std::string& group) {
 
 std::string leaf_of(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
+/// An override's value that is JSON, or is meant to be: then the syntax error is the better message. A
+/// pattern such as [ab]*.bin is text.
+bool is_json(const std::string& text) {
+    return json::accept(text) || text.starts_with('{') || text.starts_with('"') || text.starts_with("[\"") ||
+           text.starts_with("[{");
+}
+
 /// Strict readers: a float is not an integer, a number is not a string.
 bool read(const json& value, int64_t& out) {
     if (!value.is_number_integer()) return false;
@@ -78,17 +68,15 @@ bool read(const json& value, bool& out) {
     out = value.get<bool>();
     return true;
 }
+/// No NUL: the system would take the path before it.
 bool read(const json& value, std::string& out) {
     if (!value.is_string()) return false;
     out = value.get<std::string>();
-    return true;
+    return out.find('\0') == std::string::npos;
 }
 /// One string stands for a list of one.
 bool read(const json& value, std::vector<std::string>& out) {
-    if (value.is_string()) {
-        out = {value.get<std::string>()};
-        return true;
-    }
+    if (value.is_string()) return read(value, out.emplace_back());
     if (!value.is_array()) return false;
     out.assign(value.size(), "");
     return std::equal(value.begin(), value.end(), out.begin(),
@@ -97,32 +85,6 @@ bool read(const json& value, std::vector<std::string>& out) {
 bool read(const json& value, json& out) {
     out = value;
     return true;
-}
-
-/// Refuses what nlohmann takes silently: a key given twice (the last would win) and any depth.
-class StrictObjects {
-  public:
-    explicit StrictObjects(const std::string& origin) : origin_(origin) {}
-
-    bool operator()(int depth, json::parse_event_t event, json& parsed) {
-        check(size_t(depth) <= kMaxDepth, Exit::data, origin_, ": nested deeper than ", kMaxDepth, " levels");
-        if (event == json::parse_event_t::object_start) keys_.emplace_back();
-        if (event == json::parse_event_t::object_end) keys_.pop_back();
-        if (event == json::parse_event_t::key)
-            check(keys_.back().insert(parsed.get<std::string>()).second, Exit::data, origin_, ": the key ",
-                  shown(parsed), " is given twice in one object; keep one");
-        return true;
-    }
-
-  private:
-    const std::string& origin_;
-    std::vector<std::set<std::string>> keys_;
-};
-
-/// "[json.exception.parse_error.101] parse error at line 3, ..." without its first word.
-std::string without_tag(const std::string& what) {
-    const size_t end = what.find("] ");
-    return end == std::string::npos ? what : what.substr(end + 2);
 }
 
 [[noreturn]] void fail_unknown(const std::vector<Field>& fields, const std::string& name,
@@ -168,6 +130,15 @@ void read_object(const std::vector<Field>& fields, const json& object, const std
     }
 }
 
+/// What is wrong with a value that only looks right.
+const char* type_hint(const json& value) {
+    if (value.is_string() && value.get<std::string>().find('\0') != std::string::npos) return " without NUL";
+    if (!value.is_number_float()) return "";
+    const double x = value.get<double>();
+    if (std::fabs(x) >= 9.2e18) return " of at most 64 bits";
+    return x == std::floor(x) ? ", written without point and exponent" : "";
+}
+
 std::string markdown_cell(const std::string& text) {
     std::string cell;
     for (char c : text) {
@@ -206,37 +177,19 @@ void Field::assign(const json& value, const std::string& origin) const {
     auto set = [&](auto* member) {
         using Value = std::remove_pointer_t<decltype(member)>;
         Value parsed{};
-        check(read(value, parsed), Exit::config, origin, ": ", name, " = ", shown(value), ": needs type ",
-              type());
         bool allowed_value = true;
-        if constexpr (std::is_arithmetic_v<Value>) allowed_value = range.holds(double(parsed));
-        if constexpr (std::is_same_v<Value, std::string>)
-            allowed_value =
-                choices.empty() || std::find(choices.begin(), choices.end(), parsed) != choices.end();
+        if constexpr (std::is_arithmetic_v<Value>)
+            allowed_value = !value.is_number() || range.holds(value.get<double>());
+        else if constexpr (std::is_same_v<Value, std::string>)
+            allowed_value = !value.is_string() || choices.empty() ||
+                            std::find(choices.begin(), choices.end(), value) != choices.end();
         check(allowed_value, Exit::config, origin, ": ", name, " = ", shown(value), ": must be ",
               choices.empty() ? "" : "one of ", allowed());
+        check(read(value, parsed), Exit::config, origin, ": ", name, " = ", shown(value), ": needs type ",
+              type(), type_hint(value));
         *member = std::move(parsed);
     };
     std::visit(set, target);
-}
-
-json parse_json(const std::string& text, const std::string& origin) {
-    try {
-        return json::parse(text, StrictObjects(origin));
-    } catch (const json::exception& e) {
-        fail(Exit::data, origin, ": not valid JSON: ", without_tag(e.what()));
-    }
-}
-
-json read_json_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    check(file.good(), Exit::data, path, ": cannot be opened; check the path");
-    std::string text(kMaxFileBytes + 1, '\0');
-    file.read(text.data(), std::streamsize(text.size()));
-    check(!file.bad() && file.eof(), Exit::data, path, ": cannot be read as a JSON file of at most ",
-          kMaxFileBytes >> 20, " MiB");
-    text.resize(size_t(file.gcount()));
-    return parse_json(text, path);
 }
 
 void read_fields(const std::vector<Field>& fields, const json& object, const std::string& origin) {
@@ -249,11 +202,12 @@ void apply_override(const std::vector<Field>& fields, const std::string& assignm
     const size_t equals = assignment.find('=');
     check(equals != std::string::npos && equals > 0, Exit::usage, origin, ": write key=value");
     const std::string key = assignment.substr(0, equals), text = assignment.substr(equals + 1);
-    json value = json::accept(text) ? parse_json(text, origin) : json(text);
     check(is_utf8(text), Exit::usage, origin, ": the value is not UTF-8 text");
+    json value = is_json(text) ? parse_json(text, origin) : json(text);
     // Wrapped from the inside out, so that an override is read exactly as a file is.
     const std::vector<std::string> parts = split(key, '.');
-    check(parts.size() <= kMaxDepth, Exit::config, origin, ": nested deeper than ", kMaxDepth, " levels");
+    const size_t depth = JsonLimits{}.depth;
+    check(parts.size() <= depth, Exit::config, origin, ": nested deeper than ", depth, " levels");
     for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
         json outer = json::object();
         outer[*part] = std::move(value);

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/strict_json.h"
 
 namespace q2 {
 
@@ -42,11 +43,6 @@ struct Field {
     /// Checks type, range and choices; `origin` begins the message (Exit::config).
     void assign(const nlohmann::json& value, const std::string& origin) const;
 };
-
-/// JSON text without comments; duplicate keys, deep nesting and syntax errors are refused with `origin` and,
-/// for syntax, the line (Exit::data).
-nlohmann::json parse_json(const std::string& text, const std::string& origin);
-nlohmann::json read_json_file(const std::string& path);
 
 /// Sets the fields that a nested object names and leaves the others. Throws Exit::config for unknown keys,
 /// with the nearest right name, and for wrong values.

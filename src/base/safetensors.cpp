@@ -4,16 +4,16 @@
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/check.h"
+#include "base/strict_json.h"
 
 namespace q2 {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kLengthBytes = 8, kDataAlignment = 64;
+constexpr size_t kLengthBytes = 8, kDataAlignment = 64, kMaxRank = 16;
 
 /// 0 for an unknown dtype.
 size_t element_size(const std::string& dtype) {
@@ -37,32 +37,18 @@ std::string_view header_text(const MappedFile& file) {
     return file.text().substr(kLengthBytes, size_t(length));
 }
 
-/// JSON leaves the meaning of a repeated key open, and a header never nests deeper than an offset's list.
+/// A header never nests deeper than an offset's list.
 Json parse_header(const MappedFile& file) {
-    std::vector<std::set<std::string>> keys;
-    const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-        check(depth <= 3, Exit::data, file.path(), ": the header is nested too deep");
-        if (event == Json::parse_event_t::object_start) keys.emplace_back();
-        if (event == Json::parse_event_t::object_end) keys.pop_back();
-        if (event == Json::parse_event_t::key)
-            check(keys.back().insert(value.get<std::string>()).second, Exit::data, file.path(),
-                  ": the header has ", value.dump(), " twice");
-        return true;
-    };
-    const std::string_view text = header_text(file);
-    check(!text.empty() && text[0] == '{', Exit::data, file.path(), ": the header is not a JSON object");
-    try {
-        return Json::parse(text.begin(), text.end(), watch);
-    } catch (const Json::exception& error) {
-        fail(Exit::data, file.path(), ": the header is not valid JSON: ", error.what());
-    }
+    const Json header = parse_json(header_text(file), file.path() + ": the header", {.depth = 3});
+    check(header.is_object(), Exit::data, file.path(), ": the header is not a JSON object");
+    return header;
 }
 
 std::map<std::string, std::string> parse_metadata(const std::string& path, const Json& json) {
     check(json.is_object(), Exit::data, path, ": __metadata__ is not an object");
     std::map<std::string, std::string> metadata;
     for (const auto& [key, value] : json.items()) {
-        check(value.is_string(), Exit::data, path, ": __metadata__ \"", key, "\" is not a string");
+        check(value.is_string(), Exit::data, path, ": __metadata__ \"", clipped(key), "\" is not a string");
         metadata[key] = value.get<std::string>();
     }
     return metadata;
@@ -71,11 +57,12 @@ std::map<std::string, std::string> parse_metadata(const std::string& path, const
 /// Non-negative integers that an int64 holds; `where` names file, tensor and field.
 std::vector<int64_t> parse_sizes(const std::string& where, const Json& json) {
     check(json.is_array(), Exit::data, where, " is not a list");
+    check(json.size() <= kMaxRank, Exit::data, where, " has ", json.size(), " entries, more than ", kMaxRank);
     std::vector<int64_t> sizes;
     for (const Json& item : json) {
         check(item.is_number_unsigned() &&
                   item.get<uint64_t>() <= uint64_t(std::numeric_limits<int64_t>::max()),
-              Exit::data, where, " holds ", item.dump(), ", not a size");
+              Exit::data, where, " holds ", shown(item), ", not a size");
         sizes.push_back(item.get<int64_t>());
     }
     return sizes;
@@ -101,11 +88,11 @@ SafetensorsEntry parse_entry(const std::string& where, const Json& json, std::sp
     check(json.is_object(), Exit::data, where, " is not an object");
     for (const auto& [key, value] : json.items())
         check(key == "dtype" || key == "shape" || key == "data_offsets", Exit::data, where,
-              " has an unknown key \"", key, "\"");
+              " has an unknown key \"", clipped(key), "\"");
     SafetensorsEntry entry;
     const Json& dtype = field_of(where, json, "dtype");
     check(dtype.is_string() && element_size(dtype.get<std::string>()) > 0, Exit::data, where,
-          " has the unknown dtype ", dtype.dump());
+          " has the unknown dtype ", shown(dtype));
     entry.dtype = dtype.get<std::string>();
     entry.shape = parse_sizes(where + " shape", field_of(where, json, "shape"));
 
@@ -121,6 +108,25 @@ SafetensorsEntry parse_entry(const std::string& where, const Json& json, std::sp
           " takes ", expected, " bytes, its data_offsets give ", entry.bytes);
     entry.data = data.data() + offsets[0];
     return entry;
+}
+
+/// The tensors must cover the data without overlaps and holes, as in the format's own library: what no tensor
+/// shows could be anything.
+void check_cover(const std::string& path, const std::map<std::string, SafetensorsEntry>& tensors,
+                 std::span<const uint8_t> data) {
+    std::vector<std::pair<const SafetensorsEntry*, const std::string*>> order;
+    for (const auto& [name, entry] : tensors) order.emplace_back(&entry, &name);
+    std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+        return std::pair(a.first->data, a.first->bytes) < std::pair(b.first->data, b.first->bytes);
+    });
+    const uint8_t* end = data.data();
+    for (const auto& [entry, name] : order) {
+        check(entry->data == end, Exit::data, path, ": tensor \"", clipped(*name), "\" begins at byte ",
+              entry->data - data.data(), " of the data, but the one before it ends at ", end - data.data());
+        end += entry->bytes;
+    }
+    check(end == data.data() + data.size(), Exit::data, path, ": the tensors end at byte ", end - data.data(),
+          " of ", data.size(), " bytes of data; the rest belongs to none");
 }
 
 /// The header, padded with spaces so that the data are aligned.
@@ -161,13 +167,14 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
         if (name == "__metadata__")
             metadata_ = parse_metadata(path, value);
         else
-            tensors_[name] = parse_entry(path + ": tensor \"" + name + "\"", value, data);
+            tensors_[name] = parse_entry(path + ": tensor \"" + clipped(name) + "\"", value, data);
     }
+    check_cover(path, tensors_, data);
 }
 
 const SafetensorsEntry& SafetensorsFile::at(const std::string& name) const {
     const auto found = tensors_.find(name);
-    check(found != tensors_.end(), Exit::data, path(), ": no tensor \"", name, "\"");
+    check(found != tensors_.end(), Exit::data, path(), ": no tensor \"", clipped(name), "\"");
     return found->second;
 }
 

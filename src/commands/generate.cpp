@@ -70,6 +70,7 @@ std::vector<int32_t> prompt_ids(const GenerateOptions& o, const Config& c) {
     check(o.prompt.empty() || bytes, Exit::usage,
           "--prompt: this run's tokens are not bytes; give --ids (scripts/tokenize.py turns text into ids "
           "and back)");
+    check(o.prompt.empty() || o.ids.empty(), Exit::usage, "--prompt and --ids: give one of them");
     std::vector<int32_t> ids = o.ids;
     for (const char byte : o.prompt) ids.push_back(uint8_t(byte));
     if (ids.empty()) ids.push_back(bytes ? '\n' : 0);

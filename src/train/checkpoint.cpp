@@ -10,15 +10,13 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "train/manifest.h"
 
 namespace q2 {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
-constexpr int kFormatVersion = 1;
-constexpr size_t kMaxManifest = size_t(64) << 20;
 const std::string kManifest = "manifest.json", kUnfinished = ".tmp", kPrefix = "step-";
 
 std::string checkpoints_of(const std::string& run) { return run + "/checkpoints"; }
@@ -85,82 +83,22 @@ void publish(const std::string& beside, const std::string& folder) {
     remove_folder(beside);
 }
 
-std::string checksum_text(uint64_t checksum) {
-    std::string text(16, '0');
-    for (int i = 0; i < 16; ++i) text[size_t(i)] = "0123456789abcdef"[checksum >> (60 - 4 * i) & 15];
-    return text;
-}
-
-Json summary_json(const FileSummary& summary) {
-    return {{"size", summary.size}, {"xxh64", checksum_text(summary.checksum)}};
-}
-
-/// The manifest's own checksum: over its JSON text without that field, keys sorted.
-std::string own_checksum(const Json& manifest) {
-    const std::string text = manifest.dump();
-    Checksum checksum;
-    checksum.update(text.data(), text.size());
-    return checksum_text(checksum.value());
-}
-
-std::string manifest_text(const CheckpointMeta& meta, const Json& files) {
-    Json manifest = {{"format", kFormatVersion},
-                     {"step", meta.step},
-                     {"seed", meta.seed},
-                     {"world_size", meta.world_size},
-                     {"data_position", meta.data_position},
-                     {"config", meta.config},
-                     {"extra", meta.extra},
-                     {"files", files}};
-    manifest["xxh64"] = own_checksum(manifest);
-    return manifest.dump(1) + "\n";
-}
-
-Json read_manifest(const std::string& path) {
-    const MappedFile file(path);
-    check(file.size() <= kMaxManifest, Exit::data, path, ": ", file.size(), " bytes are too many");
-    Json manifest;
-    try {
-        manifest = Json::parse(file.text());
-        const std::string claimed = manifest.at("xxh64");
-        manifest.erase("xxh64");
-        check(own_checksum(manifest) == claimed, Exit::data, path, ": its own checksum is wrong");
-        check(manifest.at("format").get<int>() == kFormatVersion, Exit::data, path, ": format version ",
-              manifest["format"].dump(), " is not supported (", kFormatVersion, " is)");
-    } catch (const Json::exception& error) {
-        fail(Exit::data, path, ": not a manifest: ", error.what());
-    }
-    return manifest;
-}
-
-CheckpointMeta meta_of(const Json& manifest) {
-    return {manifest.at("step"),          manifest.at("seed"),   manifest.at("world_size"),
-            manifest.at("data_position"), manifest.at("config"), manifest.at("extra")};
-}
-
 enum class Depth { sizes, checksums };
 
-void verify_file(const std::string& folder, const std::string& name, const Json& expected, Depth depth) {
-    check(!name.empty() && name.find('/') == std::string::npos && name != "..", Exit::data, folder, "/",
-          kManifest, ": \"", name, "\" is not a file's name");
-    const std::string path = folder + "/" + name;
+void verify_file(const std::string& path, const FileSummary& expected, Depth depth) {
     const MappedFile file(path);
-    check(file.size() == expected.at("size").get<uint64_t>(), Exit::data, path, ": ", file.size(),
-          " bytes, the manifest says ", expected.at("size").dump());
+    check(file.size() == expected.size, Exit::data, path, ": ", file.size(), " bytes, the manifest says ",
+          expected.size);
     if (depth == Depth::sizes) return;
-    check(checksum_text(summarize_file(path).checksum) == expected.at("xxh64").get<std::string>(), Exit::data,
-          path, ": its checksum differs from the manifest's");
+    check(summarize_file(path).checksum == expected.checksum, Exit::data, path,
+          ": its checksum differs from the manifest's");
 }
 
 CheckpointMeta verify(const std::string& folder, Depth depth) {
-    const Json manifest = read_manifest(folder + "/" + kManifest);
-    try {
-        for (const auto& [name, expected] : manifest.at("files").items())
-            verify_file(folder, name, expected, depth);
-        return meta_of(manifest);
-    } catch (const Json::exception& error) {
-        fail(Exit::data, folder, "/", kManifest, ": ", error.what());
-    }
+    const std::string path = folder + "/" + kManifest;
+    const Manifest manifest = parse_manifest(read_file(path, kMaxManifestBytes), path);
+    for (const auto& [name, expected] : manifest.files) verify_file(folder + "/" + name, expected, depth);
+    return manifest.meta;
 }
 
 /// What is wrong with a checkpoint, or nothing.
@@ -193,10 +131,10 @@ std::string save_checkpoint(const std::string& run, const CheckpointMeta& meta,
         if (!left.finished) remove_folder(left.path);
     const Unfinished beside(folder + kUnfinished);
     make_folder(beside.path);
-    Json summaries = Json::object();
+    Manifest manifest{meta, {}};
     for (const CheckpointFile& file : files)
-        summaries[file.name] = summary_json(save_tensors(beside.path + "/" + file.name, file.tensors));
-    write_file_atomic(beside.path + "/" + kManifest, manifest_text(meta, summaries));
+        manifest.files[file.name] = save_tensors(beside.path + "/" + file.name, file.tensors);
+    write_file_atomic(beside.path + "/" + kManifest, manifest_text(manifest));
     publish(beside.path, folder);
     sync_folder(checkpoints_of(run));
     return folder;

@@ -8,8 +8,8 @@ namespace {
 // Sizes are bounded so that no count of elements or bytes of a model or batch passes 63 bits.
 constexpr double kMaxSteps = 2147483647;  // a draw's address has 32 bits for the step
 constexpr double kMaxSequences = 1 << 20, kMaxTokens = 1 << 24;
-constexpr NumberRange kPositive = {.low = 0, .open_low = true};
-constexpr NumberRange kFromZero = {.low = 0};
+constexpr NumberRange kPositive = {.low = 1e-30, .high = 1e30};  // not 0 or infinite in float32
+constexpr NumberRange kFromZero = {.low = 0, .high = 1e30};
 constexpr NumberRange kUnit = {0, 1};
 constexpr NumberRange kBelowOne = {.low = 0, .high = 1, .open_high = true};
 
@@ -105,7 +105,7 @@ void add(std::vector<Field>& f, TrainConfig& t) {
     f.push_back({"train.micro_batch", &t.micro_batch, "sequences a rank runs at once", {1, kMaxSequences}});
     f.push_back(
         {"train.accumulate", &t.accumulate, "micro-batches of a step, over all ranks", {1, kMaxSequences}});
-    f.push_back({"train.seed", &t.seed, "of initial weights, data order and rounding; 64 bits"});
+    f.push_back({"train.seed", &t.seed, "of initial weights, data order and rounding; 64 bits", {.low = 0}});
     f.push_back({"train.init_std", &t.init_std,
                  "standard deviation of initial weights; output projections: / sqrt(2 layers)", kPositive});
     f.push_back({"train.eval_every", &t.eval_every, "steps between evaluations; 0: none", {0, kMaxSteps}});
@@ -146,9 +146,24 @@ std::vector<Field> fields(Config& c) {
     return f;
 }
 
+namespace {
+
+/// What is wrong with a config, or nothing.
+std::string problem_of(const Config& config) {
+    try {
+        validate(config);
+        return "";
+    } catch (const Error& e) {
+        return e.what();
+    }
+}
+
+}  // namespace
+
 Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
     Config config;
     read_fields(fields(config), read_json_file(path), path);
+    const std::string before = problem_of(config);
     for (const std::string& assignment : overrides) {
         nlohmann::json& recipe = config.precision.recipe;
         nlohmann::json edited = recipe.is_string() ? nlohmann::json::object({{"base", recipe}}) : recipe;
@@ -158,11 +173,11 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
         edited.merge_patch(recipe);
         recipe = edited;
     }
-    try {
-        validate(config);
-    } catch (const Error& e) {
-        fail(e.code, path, ": ", e.what());
-    }
+    const std::string problem = problem_of(config);
+    std::string origin = path;
+    if (problem != before)  // then the overrides brought it
+        for (const std::string& assignment : overrides) origin += " with --set " + clipped(assignment);
+    check(problem.empty(), Exit::config, origin, ": ", problem);
     return config;
 }
 

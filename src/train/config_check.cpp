@@ -25,10 +25,21 @@ void check_multiple(const Key& key, int64_t size, int64_t multiple, const std::s
           multiple, "; ", near_multiples(size, multiple));
 }
 
+/// "2 and 4 are near": the numbers of heads around m.heads that give whole heads of even width.
+std::string near_heads(const ModelConfig& m) {
+    const auto fits = [&](int64_t heads) { return m.width % (2 * heads) == 0; };
+    int64_t below = m.heads, above = m.heads;
+    while (below > 0 && !fits(below)) --below;
+    while (2 * above <= m.width && !fits(above)) ++above;
+    std::string text = below > 0 ? std::to_string(below) : "";
+    if (2 * above <= m.width) text += (text.empty() ? "" : " and ") + std::to_string(above);
+    if (text.empty()) return "no number does";
+    return text + (text.find(' ') == text.npos ? " is near" : " are near");
+}
+
 void check_heads(const ModelConfig& m) {
     check(m.head_size || m.width % m.heads == 0, Exit::config, "model.heads = ", m.heads,
-          ": must divide model.width = ", m.width, " (", near_multiples(m.width, m.heads),
-          "), or set model.head_size");
+          ": must divide model.width = ", m.width, " (", near_heads(m), "), or set model.head_size");
     check(m.heads % m.kv_head_count() == 0, Exit::config, "model.kv_heads = ", m.kv_heads,
           ": must divide model.heads = ", m.heads);
     check(m.head_width() % 2 == 0, Exit::config, "model.head_size = ", m.head_width(),
@@ -87,9 +98,14 @@ void check_data(const Config& c) {
     check(!c.data.train.empty(), Exit::config, "data.train is empty: name a token file or a glob");
     check(!c.train.eval_every || !c.data.val.empty(), Exit::config,
           "data.val is empty: name a token file or a glob, or set train.eval_every to 0");
+    check(c.data.tokenizer != "bytes" || c.model.vocab <= 256, Exit::config, "model.vocab = ", c.model.vocab,
+          ": bytes, data.tokenizer, are 256 tokens; set model.vocab to 256 or data.tokenizer to none");
 }
 
-void check_kept_names(const KeepBf16Config& keep, int64_t layers) {
+void check_kept(const KeepBf16Config& keep, int64_t layers) {
+    for (const auto& [key, blocks] : {std::pair{"first", keep.first}, std::pair{"last", keep.last}})
+        check(blocks <= layers, Exit::config, "precision.keep_bf16.", key, " = ", blocks,
+              ": the model has model.layers = ", layers, " blocks");
     for (const std::string& text : keep.names) {
         int64_t layer = 0;
         std::string_view name;
@@ -138,7 +154,7 @@ void validate(const Config& c) {
     check_heads(c.model);
     check_batch(c);
     check_schedule(c);
-    check_kept_names(c.precision.keep_bf16, c.model.layers);
+    check_kept(c.precision.keep_bf16, c.model.layers);
     for (const RecipeSwitch& entry : recipe_plan(c).switches) {
         check_widths(c.model, entry.recipe);
         check_tiles(c, entry.recipe);

@@ -43,8 +43,8 @@ TokenFormat parse_token_format(const std::string& name) {
 
 /// Sets width and start and returns true if the file begins with llm.c's header.
 bool TokenFile::read_header() {
-    if (file_.size() < kHeaderBytes) return false;
     std::array<uint32_t, 3> header;
+    if (file_.size() < sizeof header) return false;
     std::memcpy(header.data(), file_.data(), sizeof header);
     if (header[0] != kMagic16 && header[0] != kMagic32) return false;
     width_ = header[0] == kMagic16 ? 2 : 4;
@@ -52,16 +52,20 @@ bool TokenFile::read_header() {
     check(header[1] == version, Exit::data, path(), ": version ", header[1],
           " of the token format with magic ", header[0], " is not supported (", version,
           " is); write the file again");
+    check(file_.size() >= kHeaderBytes, Exit::data, path(), ": ", file_.size(),
+          " bytes, its header alone takes ", kHeaderBytes, "; the file is truncated");
     start_ = file_.data() + kHeaderBytes;
     const size_t bytes = file_.size() - kHeaderBytes;
-    check(bytes % size_t(width_) == 0 && uint32_t(bytes / size_t(width_)) == header[2], Exit::data, path(),
+    const bool whole = bytes % size_t(width_) == 0;
+    check(whole && uint32_t(bytes / size_t(width_)) == header[2], Exit::data, path(),
           ": the header announces ", header[2], " tokens (modulo 2^32), the file holds ",
-          double(bytes) / width_, "; it is truncated or damaged");
+          bytes / size_t(width_), whole ? "" : " and a part of one", "; it is truncated or damaged");
     return true;
 }
 
 TokenFile::TokenFile(const std::string& path, TokenFormat format, int64_t vocab)
     : file_(path), vocab_(vocab) {
+    check(file_.size() > 0, Exit::data, path, ": the file is empty; make it with `quartet2 tokenize`");
     const bool headed = read_header();
     if (format == TokenFormat::automatic) {
         check(headed, Exit::data, path, ": no token header of llm.c (magic ", kMagic16, " or ", kMagic32,

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <utility>
@@ -30,6 +31,25 @@ TEST(MappedFile, RefusesWhatIsNoFile) {
     expect_error(Exit::data, {folder.path(), "not a regular file"}, [&] { MappedFile(folder.path()); });
     write_bytes(folder / "empty", "");
     EXPECT_EQ(MappedFile(folder / "empty").size(), 0u);
+}
+
+// Opening a pipe without a writer, or writing one without a reader, would wait for ever.
+TEST(Files, APipeIsRefusedAtOnce) {
+    const TempFolder folder;
+    ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+    ASSERT_EQ(::mkfifo((folder / "a.tmp").c_str(), 0600), 0);
+    const std::string message = folder / "pipe" + ": not a regular file (a pipe, a device or a socket); " +
+                                "copy what it gives into a file";
+    expect_error(Exit::data, {message}, [&] { MappedFile(folder / "pipe"); });
+    expect_error(Exit::data, {message}, [&] { q2::read_file(folder / "pipe", 100); });
+    expect_error(Exit::data, {folder / "a.tmp", "cannot be written"}, [&] { AtomicFile(folder / "a"); });
+}
+
+TEST(Files, ATextLargerThanItMayBeIsRefused) {
+    const TempFolder folder;
+    write_bytes(folder / "a", std::string(2 << 20, 'x'));
+    EXPECT_EQ(q2::read_file(folder / "a", 2 << 20).size(), size_t(2) << 20);
+    expect_error(Exit::data, {"larger than the 1 MiB"}, [&] { q2::read_file(folder / "a", 1 << 20); });
 }
 
 TEST(AtomicFile, IsThereOnlyAfterCommit) {

@@ -102,7 +102,7 @@ TEST(Checkpoint, ADamagedOneIsSkippedWithItsReason) {
                       [](const std::string& folder) { fs::remove(folder + "/manifest.json"); });
     expect_older_wins("its save was interrupted",
                       [](const std::string& folder) { fs::rename(folder, folder + ".tmp"); });
-    expect_older_wins("not a manifest",
+    expect_older_wins("[1] is not an object",
                       [](const std::string& folder) { write_bytes(folder + "/manifest.json", "[1]"); });
     expect_older_wins("its manifest is of step 10", [](const std::string& folder) {
         fs::remove_all(folder);

@@ -85,8 +85,7 @@ TEST(Config, EachSettingIsDeclaredOnceWithAGoodDefault) {
 }
 
 TEST(Config, WidthsThatDoNotDivideNameGoodSizes) {
-    expect_refused({"model.heads=3"},
-                   "model.heads = 3: must divide model.width = 128 (126 and 129 are near)");
+    expect_refused({"model.heads=3"}, "model.heads = 3: must divide model.width = 128 (2 and 4 are near)");
     expect_refused({"model.kv_heads=3"}, "model.kv_heads = 3: must divide model.heads = 2");
     expect_refused({"model.head_size=33"}, "must be even");
     expect_refused({"model.width=192"}, "model.width = 192: recipe quartet2");
@@ -178,7 +177,11 @@ TEST(Config, RecipePlan) {
 }
 
 TEST(Config, MessagesNameTheFile) {
-    expect_refused({"model.heads=3"}, kDemo + ": model.heads");
+    expect_refused({"model.heads=3"}, kDemo + " with --set model.heads=3: model.heads = 3: must divide");
+    expect_refused({"precision.keep_bf16.last=5"},
+                   "keep_bf16.last = 5: the model has model.layers = 4 blocks");
+    expect_refused({"optimizer.eps=1e-300"}, "optimizer.eps = 1e-300: must be 1e-30 to 1e+30");
+    expect_refused({"model.vocab=300"}, "model.vocab = 300: bytes, data.tokenizer, are 256 tokens");
     expect_refused({"model.hedas=3"},
                    "--set model.hedas=3: model.hedas: no such key; did you mean model.heads?");
     expect_refused({"train.lr=3"}, "did you mean optimizer.lr?");

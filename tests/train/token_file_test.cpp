@@ -91,13 +91,15 @@ TEST(TokenFile, RefusesWhatDoesNotFit) {
     version[4] = 2;
     count[8] = 6;
     const std::vector<Bad> cases = {
-        {"empty", "", "no token header", TokenFormat::automatic, 300},
+        {"empty", "", "the file is empty", TokenFormat::automatic, 300},
         {"text", "some text", "quartet2 tokenize", TokenFormat::automatic, 300},
-        {"short header", good.substr(0, 1023), "no token header", TokenFormat::automatic, 300},
+        {"short header", good.substr(0, 1023), "1023 bytes, its header alone takes 1024",
+         TokenFormat::automatic, 300},
         {"version", version, "version 2", TokenFormat::automatic, 65536},
         {"count", count, "announces 6 tokens (modulo 2^32), the file holds 5", TokenFormat::automatic, 65536},
         {"truncated", good.substr(0, good.size() - 2), "the file holds 4", TokenFormat::automatic, 65536},
-        {"half a token", good.substr(0, good.size() - 1), "holds 4.5", TokenFormat::automatic, 65536},
+        {"half a token", good.substr(0, good.size() - 1), "holds 4 and a part of one", TokenFormat::automatic,
+         65536},
         {"header denied", good, "data.format to auto", TokenFormat::u16, 65536},
         {"odd bytes", "abc", "3 bytes are not a whole number of uint16", TokenFormat::u16, 300},
         {"two mod four", "abcdef", "not a whole number of uint32", TokenFormat::u32, 300},
