@@ -13,6 +13,7 @@
 #include "commands/generate.h"
 #include "commands/tokenize.h"
 #include "commands/train.h"
+#include "ops/ops.h"
 
 namespace {
 
@@ -31,6 +32,8 @@ int report(const CLI::App& app, const CLI::ParseError& e) {
 int main(int argc, char** argv) {
     CLI::App app("quartet2: pre-trains Llama-like language models in NVFP4", "quartet2");
     app.require_subcommand(1);
+    app.set_version_flag(
+        "--version", std::string("quartet2 " QUARTET2_VERSION ", CUDA: ") + (q2::cuda_ops() ? "yes" : "no"));
     app.footer(
         "Exit codes: 0 done, 1 internal error, 2 command line, 3 config, 4 file or data, 5 loss or gradient "
         "not "
