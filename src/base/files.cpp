@@ -19,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Not in the same expression as the call that sets errno: it may be evaluated before it.
 std::string reason() { return std::strerror(errno); }
 
 class Descriptor {
@@ -38,7 +39,8 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     const Descriptor file(path, O_RDONLY);
     check(file.value >= 0, Exit::data, path, ": cannot be opened: ", reason());
     struct stat status;
-    check(::fstat(file.value, &status) == 0, Exit::data, path, ": ", reason());
+    const bool known = ::fstat(file.value, &status) == 0;
+    check(known, Exit::data, path, ": ", reason());
     check(S_ISREG(status.st_mode), Exit::data, path, ": not a regular file");
     if (status.st_size == 0) return;
     void* mapped = ::mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_SHARED, file.value, 0);
@@ -92,9 +94,10 @@ void AtomicFile::write(const void* bytes, size_t size) {
 }
 
 FileSummary AtomicFile::commit() {
-    check(::fsync(descriptor_) == 0, Exit::data, beside_, ": cannot be flushed: ", reason());
-    check(::rename(beside_.c_str(), path_.c_str()) == 0, Exit::data, path_, ": cannot be renamed from ",
-          beside_, ": ", reason());
+    const bool flushed = ::fsync(descriptor_) == 0;
+    check(flushed, Exit::data, beside_, ": cannot be flushed: ", reason());
+    const bool renamed = ::rename(beside_.c_str(), path_.c_str()) == 0;
+    check(renamed, Exit::data, path_, ": cannot be renamed from ", beside_, ": ", reason());
     ::close(std::exchange(descriptor_, -1));
     sync_folder(fs::path(path_).parent_path());
     return {size_, checksum_.value()};
@@ -111,8 +114,8 @@ void sync_folder(const std::string& folder) {
     const Descriptor descriptor(name, O_RDONLY | O_DIRECTORY);
     check(descriptor.value >= 0, Exit::data, name, ": cannot be opened: ", reason());
     // Some network file systems cannot flush a folder and say EINVAL; there is nothing better to do then.
-    check(::fsync(descriptor.value) == 0 || errno == EINVAL, Exit::data, name,
-          ": cannot be flushed: ", reason());
+    const bool flushed = ::fsync(descriptor.value) == 0 || errno == EINVAL;
+    check(flushed, Exit::data, name, ": cannot be flushed: ", reason());
 }
 
 void make_folder(const std::string& folder) {
