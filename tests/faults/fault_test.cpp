@@ -218,7 +218,9 @@ TEST_P(Fault, LosesNothingAndAResumeEndsWithTheSameBits) {
     EXPECT_NE(read_bytes(run().fault_log()), "") << "the fault was not reached: " << c.faults;
     expect_ending(f, c);
     run().expect_good(c.good);
-    if (!run().started()) expect_failure({"train", "--resume", run().folder()}, Exit::data, {run().folder()});
+    if (!run().started()) {
+        EXPECT_EQ(run_program({"train", "--resume", run().folder()}).code, int(Exit::data));
+    }
     // Lines of metrics are handed to the system one by one, but not flushed: a power cut may take some.
     run().expect_same_end(c.faults.find(" power ") == std::string::npos);
 }
