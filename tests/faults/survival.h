@@ -36,12 +36,7 @@ class DisturbedRun {
     std::string folder() const { return tiny_ / "run"; }
     std::string fault_log() const { return tiny_ / "faults.log"; }
     /// Whether a resume has something to go on with.
-    bool started() const {
-        // A run whose first save was interrupted is refused as damaged so far.
-        const CheckpointSearch search = find_latest_checkpoint(folder());
-        const bool refused = !search.folder && !search.skipped.empty();
-        return !refused && std::filesystem::exists(folder() + "/config.json");
-    }
+    bool started() const { return std::filesystem::exists(folder() + "/config.json"); }
     void clear() {
         std::filesystem::remove_all(folder());
         std::filesystem::remove(fault_log());
