@@ -19,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Not in the same expression as the call that sets errno: it may be evaluated before it.
 std::string reason() { return std::strerror(errno); }
 
 class Descriptor {
@@ -38,7 +39,8 @@ class RegularFile {
     explicit RegularFile(const std::string& path) : file_(path, O_RDONLY | O_NONBLOCK) {
         check(file_.value >= 0, Exit::data, path, ": cannot be opened: ", reason());
         struct stat status;
-        check(::fstat(file_.value, &status) == 0, Exit::data, path, ": ", reason());
+        const bool known = ::fstat(file_.value, &status) == 0;
+        check(known, Exit::data, path, ": ", reason());
         check(!S_ISDIR(status.st_mode), Exit::data, path, ": is a folder, not a regular file");
         check(S_ISREG(status.st_mode), Exit::data, path,
               ": not a regular file (a pipe, a device or a socket); copy what it gives into a file");
@@ -124,9 +126,10 @@ void AtomicFile::write(const void* bytes, size_t size) {
 }
 
 FileSummary AtomicFile::commit() {
-    check(::fsync(descriptor_) == 0, Exit::data, beside_, ": cannot be flushed: ", reason());
-    check(::rename(beside_.c_str(), path_.c_str()) == 0, Exit::data, path_, ": cannot be renamed from ",
-          beside_, ": ", reason());
+    const bool flushed = ::fsync(descriptor_) == 0;
+    check(flushed, Exit::data, beside_, ": cannot be flushed: ", reason());
+    const bool renamed = ::rename(beside_.c_str(), path_.c_str()) == 0;
+    check(renamed, Exit::data, path_, ": cannot be renamed from ", beside_, ": ", reason());
     ::close(std::exchange(descriptor_, -1));
     sync_folder(fs::path(path_).parent_path());
     return {size_, checksum_.value()};
@@ -143,8 +146,8 @@ void sync_folder(const std::string& folder) {
     const Descriptor descriptor(name, O_RDONLY | O_DIRECTORY);
     check(descriptor.value >= 0, Exit::data, name, ": cannot be opened: ", reason());
     // Some network file systems cannot flush a folder and say EINVAL; there is nothing better to do then.
-    check(::fsync(descriptor.value) == 0 || errno == EINVAL, Exit::data, name,
-          ": cannot be flushed: ", reason());
+    const bool flushed = ::fsync(descriptor.value) == 0 || errno == EINVAL;
+    check(flushed, Exit::data, name, ": cannot be flushed: ", reason());
 }
 
 void make_folder(const std::string& folder) {

@@ -153,7 +153,7 @@ CheckpointSearch find_latest_checkpoint(const std::string& run) {
             search.folder = found.path;
             break;
         } catch (const Error& error) {
-            search.skipped.push_back({found.path, error.what()});
+            search.skipped.push_back({found.path, error.what(), found.finished});
         }
     }
     return search;

@@ -38,6 +38,7 @@ CheckpointMeta verify_checkpoint(const std::string& folder);
 
 struct SkippedCheckpoint {
     std::string folder, reason;
+    bool finished = true;  ///< false: its save was interrupted, so it never was one
 };
 
 struct CheckpointSearch {

@@ -207,7 +207,9 @@ Exit resume_run(const std::string& run, const std::vector<std::string>& override
     for (const std::string& assignment : overrides) check_override(assignment);
     const Config config = config_of_run(run, overrides);
     const CheckpointSearch search = search_checkpoints(run);
-    check(search.folder || search.skipped.empty(), Exit::data, run,
+    const bool damaged = std::any_of(search.skipped.begin(), search.skipped.end(),
+                                     [](const SkippedCheckpoint& s) { return s.finished; });
+    check(search.folder || !damaged, Exit::data, run,
           ": none of its checkpoints verifies; restore one, or start a new run");
     if (search.folder)
         check_same_config(config, search.meta, run);

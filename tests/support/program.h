@@ -6,6 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "tests/support/temp_folder.h"
 
 namespace q2::test {
@@ -17,17 +22,17 @@ struct Finished {
 
 class Program {
   public:
-    explicit Program(std::vector<std::string> arguments) {
+    /// `environment`: NAME=value each, before this process's own.
+    explicit Program(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
         arguments.insert(arguments.begin(), QUARTET2_BINARY);
-        std::vector<char*> argv;
-        for (std::string& a : arguments) argv.push_back(a.data());
-        argv.push_back(nullptr);
+        for (char** own = environ; *own; ++own) environment.push_back(*own);
+        const std::vector<char*> argv = pointers(arguments), envp = pointers(environment);
         const std::string out = folder_ / "out", err = folder_ / "err";
         process_ = ::fork();
         if (process_ != 0) return;
         redirect(out, STDOUT_FILENO);
         redirect(err, STDERR_FILENO);
-        ::execv(argv[0], argv.data());
+        ::execve(argv[0], argv.data(), envp.data());
         ::_exit(127);
     }
     ~Program() {
@@ -52,6 +57,12 @@ class Program {
     }
 
   private:
+    static std::vector<char*> pointers(std::vector<std::string>& texts) {
+        std::vector<char*> all;
+        for (std::string& text : texts) all.push_back(text.data());
+        all.push_back(nullptr);
+        return all;
+    }
     static void redirect(const std::string& path, int descriptor) {
         ::dup2(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), descriptor);
     }
@@ -60,8 +71,8 @@ class Program {
     pid_t process_ = -1;
 };
 
-inline Finished run_program(std::vector<std::string> arguments) {
-    return Program(std::move(arguments)).wait();
+inline Finished run_program(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
+    return Program(std::move(arguments), std::move(environment)).wait();
 }
 
 /// The program must fail with this code and one line on stderr that contains every part.
