@@ -114,7 +114,7 @@ class TestLayer {
         carve_weight_copies(linear, recipes_, act_, dense, arena_);
         input = carve_input(recipes_, take(act_, tokens, in), arena_);
         workspace_ = carve_workspace(recipes_, {{in, out}}, tokens, dense, arena_);
-        scratch_.resize(linear_scratch(backend_.ops(), recipes_, {in, out}, tokens));
+        scratch_.resize(linear_scratch(backend_.ops(), recipes_, {in, out}, tokens, true));
     }
     static void put(const Tensor& to, const Floats& values) {
         require(to.size() == int64_t(values.size()), "a test tensor of another size");
