@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "commands/svg.h"
+#include "linear/bias_study.h"
 #include "linear/quant_error.h"
 #include "linear/recipes.h"
 #include "train/session.h"
@@ -17,13 +18,14 @@ namespace q2 {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Floats = std::vector<float>;
 
 constexpr int64_t kRows = 512, kInner = 1024;
 
 struct AnalyzeOptions {
     std::string run, svg;
     uint64_t seed = 0;
+    double tail = 0;
+    int64_t draws = 256;
     bool json = false, force = false;
 };
 
@@ -121,7 +123,75 @@ int errors(const AnalyzeOptions& o) {
     return int(Exit::ok);
 }
 
+/// N(0,1) exp(tail N(0,1)).
+Floats heavy(uint64_t seed, int64_t number, double tail, size_t count) {
+    Floats x = normals(seed, 2 * number);
+    const Floats z = normals(seed, 2 * number + 1);
+    x.resize(count);
+    for (size_t i = 0; i < count; ++i) x[i] *= float(std::exp(tail * double(z[i])));
+    return x;
+}
+
+std::string bias_text(const Json& table) {
+    std::string text =
+        "n times the squared error of the mean of n passes: level without bias, rising with one\n";
+    for (const char* what : {"dx", "dw"})
+        for (const Json& curve : table["curves"]) {
+            text += fmt::format("{} {:<18}", what, curve["recipe"].get<std::string>());
+            for (size_t i = 0; i < curve["n"].size(); ++i)
+                text += fmt::format("{:>9.4f}", curve["n"][i].get<double>() * curve[what][i].get<double>());
+            text += '\n';
+        }
+    return text + fmt::format("n = 1, 2, 4, ...; tail {}, seed {}\n", table["tail"].get<double>(),
+                              table["seed"].get<uint64_t>());
+}
+
+std::string bias_svg(const Json& table) {
+    std::vector<PlotPanel> panels;
+    for (const char* what : {"dx", "dw"}) {
+        PlotPanel panel{
+            concat("Error of the mean of n passes, ", what), "log2 n", "log10 of the squared error", {}};
+        for (const Json& curve : table["curves"]) {
+            PlotSeries series{.label = curve["recipe"], .color = int(panel.series.size()), .markers = true};
+            for (size_t i = 0; i < curve["n"].size(); ++i)
+                series.points.emplace_back(double(i), std::log10(curve[what][i].get<double>()));
+            panel.series.push_back(std::move(series));
+        }
+        panels.push_back(std::move(panel));
+    }
+    return svg_plot(panels);
+}
+
+int bias(const AnalyzeOptions& o) {
+    const Json table = bias_table(o.seed, o.tail, o.draws);
+    if (!o.svg.empty()) write_svg(o.svg, bias_svg(table), o.force);
+    std::fputs(o.json ? (table.dump() + "\n").c_str() : bias_text(table).c_str(), stdout);
+    return int(Exit::ok);
+}
+
+CLI::App* add_study(CLI::App& analyze, const char* name, const char* help, AnalyzeOptions& o) {
+    CLI::App* command = analyze.add_subcommand(name, help);
+    command->add_option("--seed", o.seed, "Of data and draws")->capture_default_str();
+    command->add_flag("--json", o.json, "Print one JSON object in place of the table");
+    command->add_option("--svg", o.svg, "Also plot the table into this file");
+    command->add_flag("--force", o.force, "Let --svg replace a file that is not an SVG");
+    return command;
+}
+
 }  // namespace
+
+Json bias_table(uint64_t seed, double tail, int64_t draws) {
+    constexpr int64_t kSize = 128;
+    const Floats x = heavy(seed, 0, tail, kSize * kSize), w = heavy(seed, 1, tail, kSize * kSize),
+                 e = heavy(seed, 2, tail, kSize * kSize);
+    Json table = {{"seed", seed}, {"tail", tail}, {"curves", Json::array()}};
+    for (const Recipe& recipe : builtin_recipes()) {
+        if (recipe.fprop.keeps_both()) continue;
+        const BiasCurves c = study_bias(recipe, {kSize, kSize, kSize}, x, w, e, draws, seed);
+        table["curves"].push_back({{"recipe", recipe.name}, {"n", c.n}, {"dx", c.dx}, {"dw", c.dw}});
+    }
+    return table;
+}
 
 Json error_table(uint64_t seed, const std::string& run) {
     Floats data[] = {normals(seed, 0), student(seed, 5), outlier_channels(seed)};
@@ -152,14 +222,21 @@ void add_analyze(CLI::App& app, std::function<int()>& run) {
     CLI::App* analyze = app.add_subcommand("analyze", "Study the quantisers, on the CPU");
     analyze->require_subcommand(1);
     const auto options = std::make_shared<AnalyzeOptions>();
-    CLI::App* command = analyze->add_subcommand(
-        "errors", "Squared error of every quantiser on N(0,1), heavy tails and a run's weights");
+    CLI::App* command =
+        add_study(*analyze, "errors",
+                  "Squared error of every quantiser on N(0,1), heavy tails and a run's weights", *options);
     command->add_option("RUN", options->run, "A run's folder; its newest checkpoint's weights are added");
-    command->add_option("--seed", options->seed, "Of data and draws")->capture_default_str();
-    command->add_flag("--json", options->json, "Print one JSON object in place of the table");
-    command->add_option("--svg", options->svg, "Also plot the table into this file");
-    command->add_flag("--force", options->force, "Let --svg replace a file that is not an SVG");
     command->callback([options, &run] { run = [options] { return errors(*options); }; });
+    command = add_study(*analyze, "bias", "Error of the mean of n backward passes, by recipe: 1/n, or a bias",
+                        *options);
+    command->add_option("--draws", options->draws, "Passes")
+        ->check(CLI::Range(1, 1 << 16))
+        ->capture_default_str();
+    command
+        ->add_option("--tail", options->tail, "Data N(0,1) exp(tail N(0,1)): 0 normal, 1.5 full of outliers")
+        ->check(CLI::Range(0.0, 3.0))
+        ->capture_default_str();
+    command->callback([options, &run] { run = [options] { return bias(*options); }; });
 }
 
 }  // namespace q2

@@ -52,6 +52,17 @@ std::vector<QuantCase> quant_cases() {
     return cases;
 }
 
+std::vector<float> quantised_values(Context& ctx, Tensor x, const QuantCase& c, uint64_t seed) {
+    const StepState state{.seed = seed};
+    DeviceMemory scratch(ctx, ctx.ops->quantize_scratch(x.rows, x.cols));
+    ctx.scratch = scratch.data(), ctx.scratch_bytes = scratch.bytes();
+    const Dense rounded(ctx, x, c.spec, c.rotation, {.state = &state});
+    ctx.scratch = nullptr, ctx.scratch_bytes = 0;
+    std::vector<float> values;
+    for (int64_t i = 0; i < x.size(); ++i) values.push_back(float(rounded.value(i)));
+    return values;
+}
+
 SquaredError quant_error(Context& ctx, Tensor x, const QuantCase& c, uint64_t seed) {
     const StepState state{.seed = seed};
     const Address address{.state = &state};

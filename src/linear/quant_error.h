@@ -28,4 +28,7 @@ struct SquaredError {
 /// inner must be a multiple of inner_multiple(spec, rotation), rows of 16 for tiles.
 SquaredError quant_error(Context&, Tensor x, const QuantCase&, uint64_t seed);
 
+/// The values that x quantises to, rotated as the case says.
+std::vector<float> quantised_values(Context&, Tensor x, const QuantCase&, uint64_t seed);
+
 }  // namespace q2

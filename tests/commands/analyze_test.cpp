@@ -34,6 +34,32 @@ TEST(AnalyzeErrors, ARotationTamesOutlierChannels) {
               error_of(table, "stochastic, rotation 0", "outliers"));
 }
 
+/// The error at the last n over the first's, times n: 1 without bias.
+double growth(const nlohmann::ordered_json& table, const std::string& recipe, const char* what) {
+    for (const auto& curve : table["curves"])
+        if (curve["recipe"] == recipe)
+            return curve[what].back().get<double>() * curve["n"].back().get<double>() /
+                   curve[what].front().get<double>();
+    ADD_FAILURE() << "no curve " << recipe;
+    return 0;
+}
+
+TEST(AnalyzeBias, FallsAsOneOverN) {
+    const auto table = bias_table(3, 0, 128);
+    for (const char* recipe : {"quartet2", "quartet2_plus", "tetrajet_v2"})
+        for (const char* what : {"dx", "dw"}) {
+            EXPECT_GT(growth(table, recipe, what), 0.6) << recipe << what;
+            EXPECT_LT(growth(table, recipe, what), 1.6) << recipe << what;
+        }
+    EXPECT_LT(growth(table, "nvidia", "dx"), 1.6);
+}
+
+TEST(AnalyzeBias, OnHeavyTailsOnlyTwoRoundsKeepFalling) {
+    const auto table = bias_table(3, 1.5, 256);
+    EXPECT_LT(growth(table, "quartet2_plus", "dw"), 1.7);
+    EXPECT_GT(growth(table, "quartet2", "dw"), 1.7);
+}
+
 TEST(AnalyzeErrors, CommandTakesARunsWeights) {
     const TinyRun tiny;
     ASSERT_EQ(
