@@ -1,4 +1,6 @@
 // quartet2: subcommands, and the one place where errors become messages and exit codes.
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
@@ -6,11 +8,13 @@
 #include <vector>
 
 #include "base/check.h"
+#include "commands/analyze.h"
 #include "commands/bench.h"
 #include "commands/compare.h"
 #include "commands/config.h"
 #include "commands/eval.h"
 #include "commands/generate.h"
+#include "commands/plan.h"
 #include "commands/tokenize.h"
 #include "commands/train.h"
 #include "ops/ops.h"
@@ -30,6 +34,9 @@ int report(const CLI::App& app, const CLI::ParseError& e) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    // Large host buffers return to the system when they are freed. By default glibc learns to keep those of
+    // up to 32 MiB, and `plan` could not tell how many.
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
     CLI::App app("quartet2: pre-trains Llama-like language models in NVFP4", "quartet2");
     app.require_subcommand(1);
     app.set_version_flag(
@@ -39,8 +46,8 @@ int main(int argc, char** argv) {
         "not "
         "finite, 6 device, 7 stopped by a signal with a checkpoint saved.");
     std::function<int()> run;
-    for (const auto add : {q2::add_train, q2::add_eval, q2::add_generate, q2::add_compare, q2::add_bench,
-                           q2::add_tokenize, q2::add_config})
+    for (const auto add : {q2::add_train, q2::add_eval, q2::add_generate, q2::add_compare, q2::add_plan,
+                           q2::add_analyze, q2::add_bench, q2::add_tokenize, q2::add_config})
         add(app, run);
     try {
         app.parse(argc, argv);

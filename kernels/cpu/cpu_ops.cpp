@@ -10,6 +10,7 @@ const Ops* cpu_ops() {
         .open = cpu::open,
         .close = cpu::close,
         .describe = cpu::describe,
+        .memory = cpu::memory,
         .allocate = cpu::allocate,
         .release = cpu::release,
         .upload = cpu::upload,

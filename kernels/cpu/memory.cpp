@@ -1,7 +1,9 @@
 // The CPU as a device: its memory is the host's, and every op is done when it returns.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel.h"
@@ -18,7 +20,29 @@ std::string processor_name() {
     return "unknown processor";
 }
 
+/// The number after `key` in a file of "key: number unit" lines; 0 if there is none.
+size_t number_after(const char* path, const std::string& key) {
+    std::ifstream file(path);
+    size_t value = 0;
+    for (std::string line; std::getline(file, line);)
+        if (line.starts_with(key)) std::istringstream(line.substr(key.size())) >> value;
+    return value;
+}
+
+/// The container's limit on memory; none is a number too large to matter.
+size_t container_limit() {
+    size_t limit = 0;
+    std::ifstream("/sys/fs/cgroup/memory.max") >> limit;  // "max" leaves 0
+    return limit ? limit : SIZE_MAX;
+}
+
 }  // namespace
+
+MemoryUse memory(Context&) {
+    return {number_after("/proc/self/status", "VmRSS:") << 10,
+            number_after("/proc/self/status", "VmHWM:") << 10,
+            std::min(number_after("/proc/meminfo", "MemTotal:") << 10, container_limit())};
+}
 
 void open(Context&, int) { check_blas(); }
 void close(Context&) {}

@@ -10,6 +10,7 @@ const Ops* cuda_ops() {
         .open = cuda::open,
         .close = cuda::close,
         .describe = cuda::describe,
+        .memory = cuda::memory,
         .allocate = cuda::allocate,
         .release = cuda::release,
         .upload = cuda::upload,

@@ -8,6 +8,7 @@ namespace q2::cuda {
 void open(Context&, int device);
 void close(Context&);
 std::string describe(Context&);
+MemoryUse memory(Context&);
 void* allocate(Context&, size_t bytes);
 void release(Context&, void*);
 void upload(Context&, void* device, const void* host, size_t bytes);

@@ -111,6 +111,12 @@ std::string describe(Context& ctx) {
                   properties.major, ".", properties.minor);
 }
 
+MemoryUse memory(Context&) {
+    size_t free = 0, total = 0;
+    Q2_CUDA(cudaMemGetInfo(&free, &total));
+    return {total - free, total - free, total};
+}
+
 void* allocate(Context&, size_t bytes) { return make_device_bytes(std::max<size_t>(bytes, 1)).release(); }
 
 /// Never throws: it also runs while an error unwinds, which on a failed device makes every call fail.

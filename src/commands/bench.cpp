@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "model/flops.h"
 #include "ops/profiler.h"
 #include "train/session.h"
 #include "train/step.h"
@@ -84,7 +85,7 @@ nlohmann::ordered_json bench_train(Bench& bench, int64_t steps) {
     const double seconds = bench.seconds_of(kWarmUp, steps);
     const double tokens_per_s = double(steps * c.step_tokens()) / seconds;
     const double flops = tokens_per_s * training_flops_a_token(c.model, c.data.sequence);
-    const std::optional<double> peak = peak_flops(bench.session.device());
+    const auto mfu = utilisation(c.model, c.data.sequence, tokens_per_s, bench.session.device());
     nlohmann::ordered_json report = {{"device", bench.session.device()},
                                      {"recipe", bench.session.memory().model.plan.at(0).name},
                                      {"parameters", bench.session.memory().model.table.count()},
@@ -92,9 +93,9 @@ nlohmann::ordered_json bench_train(Bench& bench, int64_t steps) {
                                      {"step_seconds", seconds / double(steps)},
                                      {"tokens_per_s", tokens_per_s},
                                      {"tflops", flops / 1e12},
-                                     {"mfu", nullptr},
-                                     {"memory", bench.session.bytes()}};
-    if (peak) report["mfu"] = flops / *peak;
+                                     {"mfu", mfu ? nlohmann::ordered_json(*mfu) : nullptr},
+                                     {"memory", bench.session.memory_use().peak},
+                                     {"planned_memory", bench.session.planned_bytes()}};
     return report;
 }
 
@@ -122,11 +123,11 @@ void print_train(const nlohmann::ordered_json& r) {
     std::printf(
         "%s\nrecipe %s, %lld parameters, %lld tokens a step\n%.0f tokens/s, %.4f s a step, %.3g TFLOP/s, MFU "
         "%s, "
-        "%.2f GB\n",
+        "%.3f GB (planned %.3f)\n",
         r["device"].get<std::string>().c_str(), r["recipe"].get<std::string>().c_str(),
         r["parameters"].get<long long>(), r["step_tokens"].get<long long>(), r["tokens_per_s"].get<double>(),
         r["step_seconds"].get<double>(), r["tflops"].get<double>(), mfu.c_str(),
-        r["memory"].get<double>() / 1e9);
+        r["memory"].get<double>() / 1e9, r["planned_memory"].get<double>() / 1e9);
 }
 
 void print_ops(const nlohmann::ordered_json& r) {
@@ -167,23 +168,6 @@ void add_kind(CLI::App& bench, const char* what, const char* help, std::function
 }
 
 }  // namespace
-
-double training_flops_a_token(const ModelConfig& m, int64_t sequence) {
-    const double block =
-        double(m.width) * double(m.qkv_width() + m.attention_width() + 3 * m.mlp) + 2.0 * double(m.width);
-    const double head = double(m.vocab) * double(m.width);
-    const double attention = double(m.layers) * double(m.attention_width()) * double(sequence);
-    return 6 * (double(m.layers) * block + double(m.width) + head + attention);
-}
-
-std::optional<double> peak_flops(const std::string& device) {
-    constexpr std::pair<const char*, double> peaks[] = {{"H200", 989e12},       {"H100", 989e12},
-                                                        {"A100", 312e12},       {"B200", 2250e12},
-                                                        {"RTX 5090", 209.5e12}, {"RTX 4090", 165e12}};
-    for (const auto& [name, peak] : peaks)
-        if (device.find(name) != std::string::npos) return peak;
-    return std::nullopt;
-}
 
 void add_bench(CLI::App& app, std::function<int()>& run) {
     CLI::App* bench = app.add_subcommand("bench", "Measure training on this machine, on random tokens");

@@ -164,12 +164,6 @@ RunCurves read_run(const std::string& folder) {
     return curves_of(folder, read_metrics(path.string()));
 }
 
-void write_text(const std::string& path, const std::string& text) {
-    std::ofstream file(path, std::ios::binary);
-    file << text << std::flush;
-    check(file.good(), Exit::data, path, ": cannot be written; does its folder exist?");
-}
-
 }  // namespace
 
 std::optional<int64_t> RunCurves::last_step() const {
@@ -265,7 +259,7 @@ int compare(const CompareOptions& options) {
     std::vector<RunCurves> runs;
     for (const std::string& folder : options.runs) runs.push_back(read_run(folder));
     std::cout << (options.json ? comparison_json(runs) : comparison_table(runs));
-    if (!options.svg.empty()) write_text(options.svg, comparison_svg(runs));
+    if (!options.svg.empty()) write_svg(options.svg, comparison_svg(runs), options.force);
     return int(Exit::ok);
 }
 
@@ -276,6 +270,7 @@ void add_compare(CLI::App& app, std::function<int()>& run) {
     command->add_option("RUN", options->runs, "Run folders, the baseline first")->required()->expected(-2);
     command->add_flag("--json", options->json, "Print one JSON object in place of the table");
     command->add_option("--svg", options->svg, "Also plot losses and gaps into this file");
+    command->add_flag("--force", options->force, "Let --svg replace a file that is not an SVG");
     command->callback([options, &run] { run = [options] { return compare(*options); }; });
 }
 

@@ -68,7 +68,8 @@ std::string comparison_svg(const std::vector<RunCurves>& runs);
 struct CompareOptions {
     std::vector<std::string> runs;  ///< run folders, the baseline first
     bool json = false;
-    std::string svg;  ///< file to write; empty: none
+    std::string svg;     ///< file to write; empty: none
+    bool force = false;  ///< replaces a file that is not an SVG too
 };
 
 int compare(const CompareOptions& options);

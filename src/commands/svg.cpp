@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iterator>
 #include <limits>
+
+#include "base/check.h"
+#include "base/files.h"
 
 namespace q2 {
 namespace {
@@ -183,6 +187,13 @@ std::string svg_plot(const std::vector<PlotPanel>& panels) {
     }
     out.line("</svg>");
     return out.take();
+}
+
+void write_svg(const std::string& path, const std::string& document, bool force) {
+    if (!force && std::filesystem::is_regular_file(path))
+        check(MappedFile(path).text().substr(0, 1024).find("<svg") != std::string_view::npos, Exit::usage,
+              path, ": exists and is not an SVG; choose another name, or give --force to replace it");
+    write_file_atomic(path, document);
 }
 
 }  // namespace q2

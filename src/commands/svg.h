@@ -26,4 +26,8 @@ std::vector<double> nice_ticks(double lo, double hi, int target);
 /// A complete SVG document. Points that are not finite interrupt their line.
 std::string svg_plot(const std::vector<PlotPanel>& panels);
 
+/// Writes the document, whole or not at all. What stands at `path` and is not an SVG, such as a run's
+/// metrics, is replaced only with `force` (Exit::usage).
+void write_svg(const std::string& path, const std::string& document, bool force);
+
 }  // namespace q2

@@ -95,14 +95,14 @@ void carve_weight_copies(Linear& linear, const std::vector<const Recipe*>& recip
     const bool needs_plain = any(recipes, plain_fprop),
                needs_quantised = any(recipes, [](const Recipe&r) { return !plain_fprop(r); });
     linear.kept = linear.weight;
-    if (needs_plain && act != Dtype::f32) linear.kept = arena.take(act, out, in, Use::weights);
+    if (needs_plain && act != Dtype::f32) linear.kept = arena.take(act, out, in, Use::weight_operands);
     if (!needs_quantised) return;
-    linear.quantised =
-        any(recipes, dgrad_reads_codes)
-            ? carve_codes({}, out, in, Use::weight_codes, arena)
-            : Quantized{
-                  .rows = out, .inner = in, .tensor_scale = arena.take(Dtype::f32, 1, 1, Use::weight_codes)};
-    linear.quantised.dense = arena.take(dense, out, in, Use::weight_codes);
+    linear.quantised = any(recipes, dgrad_reads_codes)
+                           ? carve_codes({}, out, in, Use::weight_operands, arena)
+                           : Quantized{.rows = out,
+                                       .inner = in,
+                                       .tensor_scale = arena.take(Dtype::f32, 1, 1, Use::weight_operands)};
+    linear.quantised.dense = arena.take(dense, out, in, Use::weight_operands);
 }
 
 bool wgrad_reads_input(const std::vector<const Recipe*>& recipes) {
@@ -112,8 +112,8 @@ bool wgrad_reads_input(const std::vector<const Recipe*>& recipes) {
 LinearInput carve_input(const std::vector<const Recipe*>& recipes, Tensor dense, Arena& arena) {
     LinearInput input{.dense = dense, .quantised = {}};
     if (any(recipes, wgrad_reads_codes))
-        input.quantised = carve_codes({}, dense.rows, dense.cols, Use::activations, arena);
-    input.amax = static_cast<Amax*>(arena.take(sizeof(Amax), Use::activations));
+        input.quantised = carve_codes({}, dense.rows, dense.cols, Use::linear_inputs, arena);
+    input.amax = static_cast<Amax*>(arena.take(sizeof(Amax), Use::linear_inputs));
     return input;
 }
 
@@ -138,19 +138,18 @@ LinearWorkspace carve_workspace(const std::vector<const Recipe*>& recipes,
 }
 
 size_t linear_scratch(const Ops& ops, const std::vector<const Recipe*>& recipes, LinearShape shape,
-                      int64_t tokens) {
+                      int64_t tokens, bool for_backward) {
     size_t bytes = 0;
     const auto& [in, out] = shape;
+    const auto needs = [&](std::initializer_list<size_t> all) { bytes = std::max(bytes, std::max(all)); };
     for (const Recipe* r : recipes) {
         const int64_t padded = padded_tokens(r->wgrad, tokens);
-        for (const size_t need : {ops.matmul_scratch(tokens, out, in), ops.matmul_scratch(tokens, in, out),
-                                  ops.matmul_scratch(out, in, padded)})
-            bytes = std::max(bytes, need);
-        if (plain_fprop(*r) && plain_dgrad(*r) && plain_wgrad(*r)) continue;
-        for (const size_t need : {ops.quantize_scratch(tokens, in), ops.quantize_scratch(tokens, out),
-                                  ops.quantize_scratch(out, in), ops.quantize_scratch(in, out),
-                                  ops.quantize_scratch(out, padded), ops.quantize_scratch(in, padded)})
-            bytes = std::max(bytes, need);
+        needs({ops.matmul_scratch(tokens, out, in)});
+        if (!plain_fprop(*r)) needs({ops.quantize_scratch(tokens, in), ops.quantize_scratch(out, in)});
+        if (!for_backward) continue;
+        needs({ops.matmul_scratch(tokens, in, out), ops.matmul_scratch(out, in, padded)});
+        if (!plain_dgrad(*r)) needs({ops.quantize_scratch(tokens, out), ops.quantize_scratch(in, out)});
+        if (!plain_wgrad(*r)) needs({ops.quantize_scratch(out, padded), ops.quantize_scratch(in, padded)});
     }
     return bytes;
 }

@@ -65,7 +65,8 @@ struct LinearShape {
 LinearWorkspace carve_workspace(const std::vector<const Recipe*>&, const std::vector<LinearShape>&,
                                 int64_t tokens, Dtype dense, Arena&);
 /// Scratch of the quantisers and products of one layer.
-size_t linear_scratch(const Ops&, const std::vector<const Recipe*>&, LinearShape, int64_t tokens);
+size_t linear_scratch(const Ops&, const std::vector<const Recipe*>&, LinearShape, int64_t tokens,
+                      bool for_backward);
 
 // ---- The passes ----
 

@@ -14,7 +14,9 @@ struct Carver {
     bool for_backward;
     Arena& arena;
 
-    Tensor take(Dtype dtype, int64_t cols) const { return arena.take(dtype, tokens, cols, Use::activations); }
+    Tensor take(Dtype dtype, int64_t cols, Use use = Use::activations) const {
+        return arena.take(dtype, tokens, cols, use);
+    }
     /// The recipes whose backward will read the input: none without a backward.
     std::vector<const Recipe*> readers(int64_t block, std::string_view name) const {
         if (!for_backward) return {};
@@ -23,23 +25,25 @@ struct Carver {
     /// An input that stands in `shared` unless a backward needs it.
     LinearInput input(int64_t block, std::string_view name, Tensor shared) const {
         const auto all = readers(block, name);
-        return carve_input(all, wgrad_reads_input(all) ? take(act, shared.cols) : shared, arena);
+        return carve_input(all, wgrad_reads_input(all) ? take(act, shared.cols, Use::linear_inputs) : shared,
+                           arena);
     }
 };
 
 BlockActivations carve_block(const Carver& c, int64_t block, const AttentionShape& shape, Tensor normed,
                              Tensor swiglu) {
     BlockActivations b;
-    b.attention_sum = c.take(c.res, c.m.width);
-    b.attention_rstd = c.take(Dtype::f32, 1);
+    b.attention_sum = c.take(c.res, c.m.width, Use::residual);
+    b.attention_rstd = c.take(Dtype::f32, 1, Use::norms);
     b.qkv_input = c.input(block, "qkv_proj", normed);
-    b.qkv = c.take(c.act, c.m.qkv_width());
-    b.lse = c.arena.take(Dtype::f32, shape.batch * shape.heads, shape.sequence, Use::activations);
-    b.o_input = carve_input(c.readers(block, "o_proj"), c.take(c.act, c.m.attention_width()), c.arena);
-    b.mlp_sum = c.take(c.res, c.m.width);
-    b.mlp_rstd = c.take(Dtype::f32, 1);
+    b.qkv = c.take(c.act, c.m.qkv_width(), Use::attention);
+    b.lse = c.arena.take(Dtype::f32, shape.batch * shape.heads, shape.sequence, Use::attention);
+    b.o_input = carve_input(c.readers(block, "o_proj"),
+                            c.take(c.act, c.m.attention_width(), Use::linear_inputs), c.arena);
+    b.mlp_sum = c.take(c.res, c.m.width, Use::residual);
+    b.mlp_rstd = c.take(Dtype::f32, 1, Use::norms);
     b.gate_up_input = c.input(block, "gate_up_proj", normed);
-    b.gate_up = c.take(c.act, 2 * c.m.mlp);
+    b.gate_up = c.take(c.act, 2 * c.m.mlp, Use::mlp);
     b.down_input = c.input(block, "down_proj", swiglu);
     return b;
 }
@@ -68,12 +72,12 @@ Activations carve_activations(const ModelConfig& m, const RecipePlan& plan, Dtyp
     for (int64_t block = 0; block < m.layers; ++block)
         a.blocks.push_back(block == 0 || for_backward ? carve_block(c, block, a.shape, normed, swiglu)
                                                       : a.blocks[0]);
-    a.final_sum = c.take(c.res, m.width);
-    a.final_rstd = c.take(Dtype::f32, 1);
+    a.final_sum = c.take(c.res, m.width, Use::residual);
+    a.final_rstd = c.take(Dtype::f32, 1, Use::norms);
     a.hidden = c.take(c.act, m.width);
     a.branch = c.take(c.act, m.width);
-    a.logits = arena.take(c.act, head_chunk(m, a.tokens()), m.vocab, Use::activations);
-    a.losses = c.take(Dtype::f32, 1);
+    a.logits = arena.take(c.act, head_chunk(m, a.tokens()), m.vocab, Use::logits);
+    a.losses = c.take(Dtype::f32, 1, Use::logits);
     a.workspace = carve_workspace(plan.all(false), linear_shapes(m), a.tokens(), dense, arena);
     if (!for_backward) return a;
     a.dstream = c.take(c.res, m.width);
@@ -92,7 +96,7 @@ size_t model_scratch(const Ops& ops, const ModelConfig& m, const RecipePlan& pla
                             ops.matmul_scratch(chunk, m.vocab, m.width));
     for (const LinearShape& shape : linear_shapes(m))
         for (const bool kept : {false, true})
-            bytes = std::max(bytes, linear_scratch(ops, plan.all(kept), shape, tokens));
+            bytes = std::max(bytes, linear_scratch(ops, plan.all(kept), shape, tokens, for_backward));
     if (!for_backward) return bytes;
     return std::max({bytes, ops.matmul_scratch(chunk, m.width, m.vocab),
                      ops.matmul_scratch(m.vocab, m.width, chunk),

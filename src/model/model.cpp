@@ -59,8 +59,8 @@ Model carve_model(const ModelConfig& config, const RecipePlan& plan, double init
     m.head = config.tied ? m.embedding : c.weight("lm_head.weight");
     m.head_kept = m.head.value;
     if (config.activation_dtype() != Dtype::f32)
-        m.head_kept = arena.take(config.activation_dtype(), config.vocab, config.width, Use::weights);
-    m.rope_table = arena.take(Dtype::f32, sequence, config.head_width(), Use::weights);
+        m.head_kept = arena.take(config.activation_dtype(), config.vocab, config.width, Use::weight_operands);
+    m.rope_table = arena.take(Dtype::f32, sequence, config.head_width(), Use::weight_operands);
     return m;
 }
 

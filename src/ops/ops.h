@@ -51,6 +51,13 @@ struct AttentionShape {
 
 enum class Direction { forward, backward };
 
+/// Bytes of a device's memory.
+struct MemoryUse {
+    size_t held = 0;   ///< now; CPU: resident, by this process; GPU: by all processes
+    size_t peak = 0;   ///< CPU: the largest `held` of this process so far; GPU: as `held`, which only grows
+    size_t total = 0;  ///< of the device; CPU: of the machine, or the container's limit
+};
+
 struct AdamWSettings {
     float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
 };
@@ -63,6 +70,7 @@ struct Ops {
     void (*open)(Context&, int device);  ///< fills ctx.backend; throws Exit::device with the reason
     void (*close)(Context&);
     std::string (*describe)(Context&);  ///< one line: the device's name, and its memory if it has its own
+    MemoryUse (*memory)(Context&);
 
     // ---- Memory. Transfers are ordered with the ops around them; upload may return before it is done. ----
     void* (*allocate)(Context&, size_t bytes);

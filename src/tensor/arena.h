@@ -4,16 +4,36 @@
 
 #include <array>
 #include <cstddef>
+#include <iterator>
 
 #include "tensor/tensor.h"
 
 namespace q2 {
 
 /// What a carved byte is for; `quartet2 plan` prints a line for each.
-enum class Use { weights, gradients, optimizer, weight_codes, activations, operands, scratch, batch, count };
+enum class Use {
+    weights,          ///< float32 masters
+    gradients,        ///< of all parameters
+    optimizer,        ///< two moments, the step's state
+    weight_operands,  ///< the weights as products read them, and tables
+    linear_inputs,    ///< saved for the backward: what the wgrads start from
+    attention,        ///< saved: Q, K, V and log-sum-exp
+    mlp,              ///< saved: gate and up
+    norms,            ///< saved: inverse deviations
+    residual,         ///< saved: the stream before each norm
+    activations,      ///< of the block at hand, and their gradients
+    operands,         ///< of the product at hand
+    logits,           ///< of a chunk of rows, and losses
+    batch,            ///< tokens
+    evaluation,       ///< what an evaluation takes beyond the training it lies over
+    scratch,          ///< lent to one op at a time
+    count
+};
 constexpr const char* name_of(Use use) {
-    constexpr const char* names[] = {"weights",     "gradients", "optimizer", "weight codes",
-                                     "activations", "operands",  "scratch",   "batch"};
+    constexpr const char* names[] = {"parameters", "gradients", "moments", "weight operands", "linear inputs",
+                                     "attention",  "mlp",       "norms",   "residual",        "block",
+                                     "operands",   "logits",    "tokens",  "evaluation",      "scratch"};
+    static_assert(std::size(names) == size_t(Use::count));
     return names[int(use)];
 }
 

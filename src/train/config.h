@@ -97,6 +97,8 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
 Config config_from_json(const nlohmann::json& json, const std::string& origin);
 /// All settings, nested, in the order of fields().
 nlohmann::ordered_json config_to_json(const Config& config);
+/// A micro-batch holds at most so many tokens.
+inline constexpr int64_t kMaxMicroBatchTokens = 1 << 26;
 /// What no single range can say; throws Exit::config.
 void validate(const Config& config);
 

@@ -11,8 +11,6 @@
 namespace q2 {
 namespace {
 
-constexpr int64_t kMaxMicroBatchTokens = 1 << 26;
-
 /// "640 and 768", the good sizes around `size`.
 std::string near_multiples(int64_t size, int64_t multiple) {
     const int64_t low = size / multiple * multiple;

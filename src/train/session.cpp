@@ -15,16 +15,15 @@ size_t bytes_to_carve(const Config& c, const Ops& ops, int64_t batch, bool train
     return count.used();
 }
 
-/// The CPU's threads must be known before anything asks how much scratch they need.
-const Config& with_threads(const Config& c) {
-    if (c.train.threads > 0) omp_set_num_threads(int(c.train.threads));
-    return c;
-}
-
 constexpr const char* kModelFile = "/model.safetensors";
 constexpr const char* kOptimizerFile = "/optimizer.safetensors";
 
 }  // namespace
+
+const Config& with_threads(const Config& c) {
+    if (c.train.threads > 0) omp_set_num_threads(int(c.train.threads));
+    return c;
+}
 
 Session::Session(const Config& c) : Session(c, 0, true) {}
 Session::Session(const Config& c, int64_t batch) : Session(c, batch, false) {}
@@ -33,6 +32,8 @@ Session::Session(const Config& c, int64_t batch, bool trained)
     : config_(with_threads(c)),
       trained_(trained),
       backend_(c.train.backend, int(c.train.device)),
+      device_(backend_.ops().describe(ctx())),
+      runtime_bytes_(memory_use().held),
       scratch_(ctx(),
                trained ? training_scratch(c, backend_.ops()) : inference_scratch(c, backend_.ops(), batch)),
       memory_bytes_(ctx(), bytes_to_carve(c, backend_.ops(), batch, trained)),
@@ -42,8 +43,6 @@ Session::Session(const Config& c, int64_t batch, bool trained)
     ctx().scratch_bytes = scratch_.bytes();
     upload_rope_table(ctx(), memory_.model);
 }
-
-std::string Session::device() { return backend_.ops().describe(ctx()); }
 
 void Session::upload(const Tensor& flat, const std::vector<float>& values) {
     backend_.ops().upload(ctx(), flat.data, values.data(), flat.bytes());
@@ -56,13 +55,25 @@ std::vector<float> Session::download(const Tensor& flat) {
     return values;
 }
 
+/// On the CPU memory is the process's once it is written to. What the passes use is written here, when no
+/// copy of the weights is held any more: a run that cannot have its memory ends before its first step.
+void Session::commit() {
+    char* const passes = static_cast<char*>(memory_.ids.data);
+    const char* const end = static_cast<char*>(memory_bytes_.data()) + memory_bytes_.bytes();
+    backend_.ops().zero(ctx(), passes, size_t(end - passes));
+    backend_.ops().zero(ctx(), scratch_.data(), scratch_.bytes());
+}
+
 void Session::initialise() {
-    std::vector<float> values(size_t(memory_.model.table.size));
-    q2::initialise(memory_.model.table, config_.train.seed, values.data());
-    upload(memory_.model.params, values);
-    if (!trained_) return;
-    for (const Tensor& moment : {memory_.moment1, memory_.moment2})
-        backend_.ops().zero(ctx(), moment.data, moment.bytes());
+    {
+        std::vector<float> values(size_t(memory_.model.table.size));
+        q2::initialise(memory_.model.table, config_.train.seed, values.data());
+        upload(memory_.model.params, values);
+    }
+    if (trained_)
+        for (const Tensor& moment : {memory_.moment1, memory_.moment2})
+            backend_.ops().zero(ctx(), moment.data, moment.bytes());
+    commit();
 }
 
 std::vector<NamedTensor> Session::named(const std::string& prefix, std::vector<float>& values) const {
@@ -75,6 +86,11 @@ std::vector<NamedTensor> Session::named(const std::string& prefix, std::vector<f
 }
 
 void Session::load(const std::string& checkpoint) {
+    load_parts(checkpoint);
+    commit();
+}
+
+void Session::load_parts(const std::string& checkpoint) {
     std::vector<float> values(size_t(memory_.model.table.size));
     load_tensors(checkpoint + kModelFile, named("", values));
     upload(memory_.model.params, values);

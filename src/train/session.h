@@ -10,6 +10,9 @@
 
 namespace q2 {
 
+/// Sets the CPU's threads, which must be known before anything asks how much scratch they need.
+const Config& with_threads(const Config&);
+
 class Session {
   public:
     /// For training: with gradients and moments.
@@ -20,10 +23,10 @@ class Session {
     const Config& config() const { return config_; }
     Context& ctx() { return backend_.context(); }
     TrainingMemory& memory() { return memory_; }
-    std::string device();
-    size_t bytes() const {
-        return scratch_.bytes() + memory_bytes_.bytes();
-    }  ///< of the device's memory, as carved
+    const std::string& device() const { return device_; }  ///< one line, with its name
+    MemoryUse memory_use() { return backend_.ops().memory(ctx()); }
+    /// Of the device's memory: what the plan says, the opened backend and all that is carved.
+    size_t planned_bytes() const { return runtime_bytes_ + scratch_.bytes() + memory_bytes_.bytes(); }
 
     /// Weights from the seed, moments zero.
     void initialise();
@@ -34,6 +37,8 @@ class Session {
 
   private:
     Session(const Config&, int64_t batch, bool trained);
+    void commit();
+    void load_parts(const std::string& checkpoint);
     void upload(const Tensor& flat, const std::vector<float>& values);
     std::vector<float> download(const Tensor& flat);
     /// The flat vector's parts under `prefix` + their Hugging Face names.
@@ -42,6 +47,8 @@ class Session {
     Config config_;
     bool trained_;
     Backend backend_;
+    std::string device_;
+    size_t runtime_bytes_;
     DeviceMemory scratch_, memory_bytes_;
     Arena arena_;
     TrainingMemory memory_;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/files.h"
+#include "model/flops.h"
 #include "train/metrics.h"
 #include "train/run_log.h"
 #include "train/schedule.h"
@@ -93,12 +94,15 @@ void Trainer::record(const StepState& s, int64_t step) {
         .seconds = std::chrono::duration<double>(now - start_).count()};
     last_record_ = now;
     last_recorded_step_ = step;
+    const auto mfu = utilisation(config().model, config().data.sequence, f.tokens_per_s, session_.device());
     metrics_->write({{"step", f.step},
                      {"loss", f.loss},
                      {"grad_norm", f.grad_norm},
                      {"lr", f.lr},
                      {"tokens", f.tokens},
                      {"tokens_per_s", f.tokens_per_s},
+                     {"mfu", mfu ? nlohmann::json(*mfu) : nlohmann::json()},
+                     {"memory", session_.memory_use().peak},
                      {"seconds", f.seconds}});
     log_->step(f);
 }

@@ -33,7 +33,7 @@ TrainingMemory carve_training(const Config& c, const Ops& ops, Arena& arena) {
     Arena count;
     carve_evaluation(c, plan, ops, eval_batch, count);
     const size_t taken = arena.used() - mark;
-    if (count.used() > taken) arena.take(count.used() - taken, Use::activations);
+    if (count.used() > taken) arena.take(count.used() - taken, Use::evaluation);
     Arena overlay = arena.over(mark);
     memory.eval = carve_evaluation(c, plan, ops, eval_batch, overlay);
     return memory;

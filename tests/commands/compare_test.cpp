@@ -191,6 +191,24 @@ TEST_F(CompareFiles, CommandWritesTableAndPlot) {
     EXPECT_NE(svg.str().find("</svg>"), std::string::npos);
 }
 
+TEST_F(CompareFiles, APlotReplacesOnlyAPlot) {
+    const auto plot_into = [&](const std::string& path, bool force) {
+        ::testing::internal::CaptureStdout();
+        const Exit code = code_of([&] { compare({{at("a"), at("b")}, true, path, force}); });
+        ::testing::internal::GetCapturedStdout();
+        return code;
+    };
+    const auto first_of = [](const std::string& path) { return char(std::ifstream(path).get()); };
+    EXPECT_EQ(plot_into(at("a/metrics.jsonl"), false), Exit::usage);
+    EXPECT_EQ(first_of(at("a/metrics.jsonl")), '{');
+    EXPECT_EQ(plot_into(at("plot.svg"), false), Exit::ok);
+    EXPECT_EQ(plot_into(at("plot.svg"), false), Exit::ok);
+    EXPECT_EQ(plot_into(at("a"), true), Exit::data) << "a folder";
+    std::ofstream(at("note.txt")) << "mine";
+    EXPECT_EQ(plot_into(at("note.txt"), true), Exit::ok);
+    EXPECT_EQ(first_of(at("note.txt")), '<');
+}
+
 TEST_F(CompareFiles, MissingRunsAreNamed) {
     const auto outcome = [&](std::vector<std::string> runs) {
         return code_of([&] { compare({runs, false, ""}); });

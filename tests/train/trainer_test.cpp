@@ -161,7 +161,7 @@ TEST(Trainer, MetricsHaveOneMeaningAKey) {
             EXPECT_TRUE(step == 4 || step == 8) << step;
             continue;
         }
-        EXPECT_EQ(record.size(), 7u) << record;
+        EXPECT_EQ(record.size(), 9u) << record;
         EXPECT_EQ(record["step"], step);
         EXPECT_FLOAT_EQ(record["lr"].get<float>(),
                         float(learning_rate(config.schedule, config.optimizer.lr, step, TinyRun::kSteps)));

@@ -49,6 +49,20 @@ TEST(CpuMemory, FailureNamesTheSize) {
         }
 }
 
+TEST(CpuMemory, HeldGrowsWithWhatIsWritten) {
+    Context ctx;
+    const size_t bytes = size_t(64) << 20, before = cpu::memory(ctx).held;
+    void* data = cpu::allocate(ctx, bytes);
+    cpu::zero(ctx, data, bytes);
+    const MemoryUse use = cpu::memory(ctx);
+    cpu::release(ctx, data);
+    EXPECT_NEAR(double(use.held - before), double(bytes), 0.05 * double(bytes));
+    EXPECT_GE(use.peak, use.held);
+    EXPECT_GT(use.total, use.peak);
+    EXPECT_LT(cpu::memory(ctx).held, use.held - bytes / 2);
+    EXPECT_GE(cpu::memory(ctx).peak + (1 << 20), use.peak);  // the kernel counts in batches
+}
+
 TEST(CpuMemory, DescriptionIsOneLine) {
     Context ctx;
     const std::string text = cpu::describe(ctx);

@@ -1,4 +1,4 @@
-#include "commands/bench.h"
+#include "model/flops.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace q2 {
 namespace {
 
-TEST(Bench, CountsTheFlopsOfAToken) {
+TEST(Flops, CountsTheFlopsOfAToken) {
     // The 30M model: 6 x (blocks and norms) + 6 V C + 6 L A T, worked out by hand.
     const Config c = load_config(QUARTET2_SOURCE_DIR "/configs/llama-30m.json");
     const double block = 640.0 * (3 * 640 + 640 + 3 * 1792) + 2 * 640;
@@ -16,7 +16,13 @@ TEST(Bench, CountsTheFlopsOfAToken) {
     EXPECT_NEAR(expected, 317.6e6, 0.1e6);
 }
 
-TEST(Bench, GroupedHeadsNeedFewerFlops) {
+// The figure that the peers' table gives for PyTorch: 382 TFLOP/s at 1,204,288 tokens a second.
+TEST(Flops, UtilisationIsOfTheDensePeak) {
+    const Config c = load_config(QUARTET2_SOURCE_DIR "/configs/llama-30m.json");
+    EXPECT_NEAR(*utilisation(c.model, 512, 1204288, "NVIDIA H200"), 382.0 / 989, 1e-3);
+}
+
+TEST(Flops, GroupedHeadsNeedFewerFlops) {
     ModelConfig m;
     m.heads = 8, m.width = 1024;
     const double all = training_flops_a_token(m, 128);
@@ -24,9 +30,10 @@ TEST(Bench, GroupedHeadsNeedFewerFlops) {
     EXPECT_DOUBLE_EQ(all - training_flops_a_token(m, 128), 6.0 * 6 * 1024 * (2 * 6 * 128));
 }
 
-TEST(Bench, AnUnknownDeviceHasNoPeak) {
+TEST(Flops, AnUnknownDeviceHasNoPeak) {
     EXPECT_EQ(peak_flops("NVIDIA H200, 143156 MiB"), 989e12);
     EXPECT_FALSE(peak_flops("CPU, AMD EPYC"));
+    EXPECT_FALSE(utilisation(ModelConfig{}, 512, 1e6, "CPU, AMD EPYC"));
 }
 
 }  // namespace
