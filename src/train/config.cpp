@@ -108,6 +108,21 @@ void add(std::vector<Field>& f, TrainConfig& t) {
     f.push_back({"train.seed", &t.seed, "of initial weights, data order and rounding; 64 bits"});
     f.push_back({"train.init_std", &t.init_std,
                  "standard deviation of initial weights; output projections: / sqrt(2 layers)", kPositive});
+    f.push_back({"train.non_finite",
+                 &t.non_finite,
+                 "a step whose loss or gradient norm is not finite: stop the run, or skip its update",
+                 {},
+                 {"stop", "skip"}});
+    f.push_back(
+        {"train.max_skips", &t.max_skips, "skipped updates in a row; one more ends the run", {0, kMaxSteps}});
+    f.push_back({"train.skip_zscore", &t.skip_zscore,
+                 "an update is also skipped whose loss or gradient norm lies more than this many standard "
+                 "deviations above its window's mean; 0: never",
+                 kFromZero});
+    f.push_back({"train.skip_window",
+                 &t.skip_window,
+                 "updates made last that the mean and the deviation are of; half of them must be there first",
+                 {4, 1 << 16}});
     f.push_back({"train.eval_every", &t.eval_every, "steps between evaluations; 0: none", {0, kMaxSteps}});
     f.push_back(
         {"train.eval_micro_batch", &t.eval_micro_batch, "sequences evaluated at once", {1, kMaxSequences}});
