@@ -154,6 +154,11 @@ std::vector<Field> fields(Config& c) {
         {"checkpoint.keep", &c.checkpoint.keep, "newest checkpoints to keep; 0: all", {0, kMaxSteps}});
     f.push_back(
         {"log.every", &c.log.every, "steps between lines of metrics.jsonl and progress", {1, kMaxSteps}});
+    f.push_back(
+        {"log.telemetry_every",
+         &c.log.telemetry_every,
+         "steps between records of how each layer's quantisers did, a micro-batch's time each; 0: none",
+         {0, kMaxSteps}});
     f.push_back({"parallel.gpus",
                  &c.parallel.gpus,
                  "ranks that this process runs, one a GPU; only 1 so far",

@@ -69,7 +69,8 @@ struct CheckpointConfig {
 };
 
 struct LogConfig {
-    int64_t every = 1;  ///< steps between lines of metrics.jsonl and progress
+    int64_t every = 1;            ///< steps between lines of metrics.jsonl and progress
+    int64_t telemetry_every = 0;  ///< steps between looks at the quantisers; 0: none
 };
 
 struct ParallelConfig {

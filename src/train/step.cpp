@@ -98,6 +98,11 @@ StepState train_step(Training& t, int64_t step, UpdateLimits limits) {
     return state;
 }
 
+void repeat_micro_batch(Training& t, int64_t step, int64_t number) {
+    begin_step(t, step, {});
+    run_micro_batch(t, step, number, {});
+}
+
 double evaluate(Training& t, const DataLoader& val, int64_t step, int64_t batches) {
     const int64_t size = t.memory.eval.shape.batch, sequence = t.memory.eval.shape.sequence;
     const int64_t windows = batches > 0 ? std::min(val.windows(), batches * size) : val.windows();

@@ -14,6 +14,7 @@
 #include "train/session.h"
 #include "train/signals.h"
 #include "train/step.h"
+#include "train/telemetry.h"
 
 namespace q2 {
 namespace {
@@ -45,6 +46,7 @@ class Trainer {
     const Config& config() const { return session_.config(); }
     void describe(int64_t first_step);
     void record(const StepState&, int64_t step);
+    void observe_after(int64_t step);
     void evaluate_after(int64_t step);
     void save_after(int64_t step);
 
@@ -104,6 +106,15 @@ void Trainer::record(const StepState& s, int64_t step) {
     log_->step(f);
 }
 
+void Trainer::observe_after(int64_t step) {
+    const int64_t every = config().log.telemetry_every;
+    if (every == 0 || (step + 1) % every != 0) return;
+    const auto start = std::chrono::steady_clock::now();
+    Training training{session_.ctx(), config(), session_.memory(), data_};
+    metrics_->write({{"step", step}, {"telemetry", telemetry(training, step)}});
+    last_record_ += std::chrono::steady_clock::now() - start;  // not training time
+}
+
 void Trainer::evaluate_after(int64_t step) {
     const bool last = step + 1 == config().train.steps;
     if (!val_ || ((step + 1) % config().train.eval_every != 0 && !last)) return;
@@ -138,6 +149,7 @@ Exit Trainer::loop(int64_t first_step) {
         const StepState state = train_step(training, step, guard_.limits());
         if (const auto skipped = guard_.judge(training, step, state)) log_->message(*skipped);
         record(state, step);
+        observe_after(step);
         evaluate_after(step);
         const bool stop = stop_requested();
         const int64_t every = config().checkpoint.every;
