@@ -15,6 +15,7 @@
 #include "commands/eval.h"
 #include "commands/generate.h"
 #include "commands/plan.h"
+#include "commands/telemetry.h"
 #include "commands/tokenize.h"
 #include "commands/train.h"
 #include "ops/ops.h"
@@ -47,7 +48,7 @@ int main(int argc, char** argv) {
         "finite, 6 device, 7 stopped by a signal with a checkpoint saved.");
     std::function<int()> run;
     for (const auto add : {q2::add_train, q2::add_eval, q2::add_generate, q2::add_compare, q2::add_plan,
-                           q2::add_analyze, q2::add_bench, q2::add_tokenize, q2::add_config})
+                           q2::add_analyze, q2::add_telemetry, q2::add_bench, q2::add_tokenize, q2::add_config})
         add(app, run);
     try {
         app.parse(argc, argv);

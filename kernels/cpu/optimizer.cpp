@@ -57,7 +57,7 @@ void gradient_norm(Context& ctx, StepState* state, Tensor grads, float clip) {
     for (int64_t chunk = 0; chunk < chunks; ++chunk) total += partial[chunk];
     state->grad_norm = float(std::sqrt(total));
     state->clip_factor = clip > 0.0f ? std::min(1.0f, clip / (state->grad_norm + 1e-6f)) : 1.0f;
-    if (!std::isfinite(state->grad_norm) || !std::isfinite(state->loss)) state->skip = 1;
+    state->skip = skip_reason(*state);
 }
 
 size_t gradient_norm_scratch(int64_t size) { return Scratch::rounded(chunk_count(size) * sizeof(double)); }

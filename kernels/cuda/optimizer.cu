@@ -22,7 +22,7 @@ __global__ void norm_kernel(StepState* state, const double* partial, float clip)
     const float norm = float(sqrt(sum)), factor = clip / (norm + 1e-6f);
     state->grad_norm = norm;
     state->clip_factor = clip > 0.0f && factor < 1.0f ? factor : 1.0f;
-    if (!isfinite(norm) || !isfinite(state->loss)) state->skip = 1;
+    state->skip = skip_reason(*state);
 }
 
 struct AdamWTensors {
@@ -41,24 +41,29 @@ __device__ __forceinline__ float adamw_update(float p, float& m, float& v, float
     return decayed - s.learning_rate * step;
 }
 
+__global__ void clear_amax_kernel(uint32_t* amax, const StepState* state) {
+    if (state->skip == kNotSkipped) *amax = 0;
+}
+
 template <int W>
 __global__ void adamw_kernel(AdamWTensors t, int64_t groups, AdamWSettings settings, float decay,
                              const StepState* state, uint32_t* amax) {
     const StepState s = *state;
+    if (s.skip != kNotSkipped) return;
     uint32_t largest = 0;
     strided_for(groups, [&](int64_t i) {
         float p[W], m[W], v[W], g[W];
         load<W>(t.p + i * W, p);
-        if (s.skip == 0) {
-            load<W>(t.m + i * W, m);
-            load<W>(t.v + i * W, v);
-            load<W>(t.g + i * W, g);
-            for (int j = 0; j < W; ++j) p[j] = adamw_update(p[j], m[j], v[j], g[j], s, settings, decay);
-            store<W>(t.p + i * W, p);
-            store<W>(t.m + i * W, m);
-            store<W>(t.v + i * W, v);
+        load<W>(t.m + i * W, m);
+        load<W>(t.v + i * W, v);
+        load<W>(t.g + i * W, g);
+        for (int j = 0; j < W; ++j) {
+            p[j] = adamw_update(p[j], m[j], v[j], g[j], s, settings, decay);
+            largest = max(largest, magnitude_bits(p[j]));
         }
-        for (int j = 0; j < W; ++j) largest = max(largest, magnitude_bits(p[j]));
+        store<W>(t.p + i * W, p);
+        store<W>(t.m + i * W, m);
+        store<W>(t.v + i * W, v);
     });
     if (amax) block_amax_into(amax, largest);
 }
@@ -80,10 +85,11 @@ void adamw(Context& ctx, Tensor p, Tensor m, Tensor v, Tensor g, const AdamWSett
             ", ", m.size(), ", ", v.size(), " and ", g.size());
     const auto flat = [](Tensor t) { return Tensor{t.data, t.dtype, 1, t.size()}; };
     const AdamWTensors tensors{p.as<float>(), m.as<float>(), v.as<float>(), g.as<float>()};
+    uint32_t* const largest = amax ? &amax->bits : nullptr;
+    if (largest) Launch{stream_of(ctx), 1, 1}(clear_amax_kernel, largest, state);
     for_width(rows_are_wide({flat(p), flat(m), flat(v), flat(g)}), [&](auto width) {
         const int64_t groups = p.size() / width;
-        strided_launch(ctx, groups)(adamw_kernel<width>, tensors, groups, settings, decay, state,
-                                    cleared(ctx, amax));
+        strided_launch(ctx, groups)(adamw_kernel<width>, tensors, groups, settings, decay, state, largest);
     });
 }
 

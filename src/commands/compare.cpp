@@ -179,7 +179,8 @@ RunCurves curves_of(const std::string& name, const std::vector<nlohmann::json>& 
     std::vector<double> speeds;
     for (const nlohmann::json& record : records) {
         const int64_t step = record.at("step").get<int64_t>();
-        if (const auto loss = number(name, record, "loss")) run.loss[step] = *loss;
+        const auto loss = number(name, record, "loss");
+        if (loss && !record.contains("skipped")) run.loss[step] = *loss;
         if (const auto loss = number(name, record, "val_loss")) run.val_loss[step] = *loss;
         if (const auto speed = number(name, record, "tokens_per_s")) speeds.push_back(*speed);
     }

@@ -27,8 +27,9 @@ struct RunCurves {
     std::optional<int64_t> last_step() const;
 };
 
-/// A line of a later part of the file wins over an earlier one of the same step.
-/// Records are those of train/metrics.h; throws Exit::data for a loss that is neither a number nor null.
+/// A line of a later part of the file wins over an earlier one of the same step. Skipped steps count no loss:
+/// a batch that was not trained on says nothing about the recipe. Records are those of train/metrics.h;
+/// throws Exit::data for a loss that is neither a number nor null.
 RunCurves curves_of(const std::string& name, const std::vector<nlohmann::json>& records);
 
 /// Both values at a step where both runs have one.

@@ -149,12 +149,12 @@ struct Ops {
     void (*add_loss)(Context&, float* total, Tensor losses, float scale);
 
     // ---- Optimiser ----
-    /// state.grad_norm = |grads|_2, clip_factor (clip 0: always 1), and skip if it or the loss is not finite.
+    /// state.grad_norm = |grads|_2, clip_factor (clip 0: always 1), and skip = skip_reason(state).
     void (*gradient_norm)(Context&, StepState* state, Tensor grads, float clip);
     size_t (*gradient_norm_scratch)(int64_t size);
     /// Decay first (p -= lr*decay*p), then Adam with bias correction and eps outside the root, of grads *
-    /// clip_factor. Nothing changes if state.skip is set. p, m, v, g of one size, f32; amax of the new p, or
-    /// null.
+    /// clip_factor. Nothing, amax included, changes if state.skip is set. p, m, v, g of one size, f32; amax
+    /// of the new p, or null.
     void (*adamw)(Context&, Tensor p, Tensor m, Tensor v, Tensor g, const AdamWSettings&, float decay,
                   const StepState* state, Amax* amax);
 

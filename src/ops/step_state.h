@@ -3,10 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
+#include "base/numeric.h"
 #include "base/rng.h"
 
 namespace q2 {
+
+/// Why AdamW changed nothing.
+enum SkipReason : uint32_t { kNotSkipped = 0, kNonFinite = 1, kHighLoss = 2, kHighNorm = 3 };
 
 struct StepState {
     // Written by the host before a step.
@@ -15,12 +20,23 @@ struct StepState {
     uint32_t micro_batch = 0;  ///< within the step, over all ranks; rewritten before each micro-batch
     float learning_rate = 0;
     float moment1_correction = 1, moment2_correction = 1;  ///< 1 - beta^t of AdamW, t = step + 1
+    float loss_limit = kNoLimit, norm_limit = kNoLimit;    ///< an update above either is not made
     // Written by ops, cleared by the host.
     float loss = 0;         ///< mean over the step's target tokens
     float grad_norm = 0;    ///< before clipping
     float clip_factor = 1;  ///< min(1, clip / (grad_norm + 1e-6))
-    uint32_t skip = 0;      ///< not 0: loss or norm is not finite, and AdamW changes nothing
+    uint32_t skip = 0;      ///< a SkipReason; unless kNotSkipped, AdamW changes nothing
+
+    static constexpr float kNoLimit = std::numeric_limits<float>::infinity();
 };
+
+/// Whether the update of a step with this loss and norm is made. A skip that stands stays.
+Q2_HD uint32_t skip_reason(const StepState& s) {
+    constexpr uint32_t kInfinity = 0x7f800000u;
+    if (s.skip != kNotSkipped) return s.skip;
+    if (magnitude_bits(s.loss) >= kInfinity || magnitude_bits(s.grad_norm) >= kInfinity) return kNonFinite;
+    return s.loss > s.loss_limit ? kHighLoss : s.grad_norm > s.norm_limit ? kHighNorm : kNotSkipped;
+}
 
 /// Explicit draws in place of the addressed ones, for tests. Each may be null.
 struct Draws {

@@ -108,6 +108,21 @@ void add(std::vector<Field>& f, TrainConfig& t) {
     f.push_back({"train.seed", &t.seed, "of initial weights, data order and rounding; 64 bits", {.low = 0}});
     f.push_back({"train.init_std", &t.init_std,
                  "standard deviation of initial weights; output projections: / sqrt(2 layers)", kPositive});
+    f.push_back({"train.non_finite",
+                 &t.non_finite,
+                 "a step whose loss or gradient norm is not finite: stop the run, or skip its update",
+                 {},
+                 {"stop", "skip"}});
+    f.push_back(
+        {"train.max_skips", &t.max_skips, "skipped updates in a row; one more ends the run", {0, kMaxSteps}});
+    f.push_back({"train.skip_zscore", &t.skip_zscore,
+                 "an update is also skipped whose loss or gradient norm lies more than this many standard "
+                 "deviations above its window's mean; 0: never",
+                 kFromZero});
+    f.push_back({"train.skip_window",
+                 &t.skip_window,
+                 "updates made last that the mean and the deviation are of; half of them must be there first",
+                 {4, 1 << 16}});
     f.push_back({"train.eval_every", &t.eval_every, "steps between evaluations; 0: none", {0, kMaxSteps}});
     f.push_back(
         {"train.eval_micro_batch", &t.eval_micro_batch, "sequences evaluated at once", {1, kMaxSequences}});
@@ -139,6 +154,11 @@ std::vector<Field> fields(Config& c) {
         {"checkpoint.keep", &c.checkpoint.keep, "newest checkpoints to keep; 0: all", {0, kMaxSteps}});
     f.push_back(
         {"log.every", &c.log.every, "steps between lines of metrics.jsonl and progress", {1, kMaxSteps}});
+    f.push_back(
+        {"log.telemetry_every",
+         &c.log.telemetry_every,
+         "steps between records of how each layer's quantisers did, a micro-batch's time each; 0: none",
+         {0, kMaxSteps}});
     f.push_back({"parallel.gpus",
                  &c.parallel.gpus,
                  "ranks that this process runs, one a GPU; only 1 so far",

@@ -101,7 +101,7 @@ void Session::load_parts(const std::string& checkpoint) {
     upload(memory_.moment2, values);
 }
 
-std::string Session::save(const std::string& run, int64_t step) {
+std::string Session::save(const std::string& run, int64_t step, const nlohmann::json& extra) {
     std::vector<float> params = download(memory_.model.params);
     std::vector<float> moment1 = download(memory_.moment1), moment2 = download(memory_.moment2);
     std::vector<NamedTensor> moments = named("moment1.", moment1);
@@ -109,7 +109,8 @@ std::string Session::save(const std::string& run, int64_t step) {
     const CheckpointMeta meta{.step = step,
                               .seed = config_.train.seed,
                               .data_position = step * config_.step_sequences(),
-                              .config = config_to_json(config_)};
+                              .config = config_to_json(config_),
+                              .extra = extra};
     const CheckpointFile files[] = {{kModelFile + 1, named("", params)},
                                     {kOptimizerFile + 1, std::move(moments)}};
     return save_checkpoint(run, meta, files);

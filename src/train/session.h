@@ -32,8 +32,10 @@ class Session {
     void initialise();
     /// Weights, and when training moments, of a checkpoint that verified.
     void load(const std::string& checkpoint);
-    /// Writes RUN's checkpoint after `step` steps; returns its folder.
-    std::string save(const std::string& run, int64_t step);
+    /// Writes RUN's checkpoint after `step` steps, with what else the manifest is to hold; returns its
+    /// folder.
+    std::string save(const std::string& run, int64_t step,
+                     const nlohmann::json& extra = nlohmann::json::object());
 
   private:
     Session(const Config&, int64_t batch, bool trained);

@@ -50,10 +50,6 @@ Pass load_pass(Training& t, Activations& act, const DataLoader& data, int64_t fi
     return pass;
 }
 
-int64_t first_sample(const Config& c, int64_t step, int64_t micro_batch) {
-    return step * c.step_sequences() + micro_batch * c.train.micro_batch;
-}
-
 /// Forward and backward of micro-batch `number` of the step.
 void run_micro_batch(Training& t, int64_t step, int64_t number, const Probe& probe) {
     const Config& c = t.config;
@@ -66,23 +62,45 @@ void run_micro_batch(Training& t, int64_t step, int64_t number, const Probe& pro
     backward(pass);
 }
 
-void begin_step(Training& t, int64_t step) {
-    const StepState state = initial_state(t.config, step);
+void begin_step(Training& t, int64_t step, UpdateLimits limits) {
+    StepState state = initial_state(t.config, step);
+    state.loss_limit = limits.loss;
+    state.norm_limit = limits.grad_norm;
     t.ctx.ops->upload(t.ctx, t.memory.state, &state, sizeof(state));
     t.ctx.ops->zero(t.ctx, t.memory.model.grads.data, t.memory.model.grads.bytes());
     select_recipes(t.memory.model, step);
 }
 
+/// probe(name, part) for every parameter's part of a flat vector.
+void for_each_part(const Tensor& flat, const ParameterTable& table, const Probe& probe) {
+    for (const Parameter& p : table.list)
+        probe(p.name, {flat.as<float>() + p.offset, Dtype::f32, p.rows, p.cols});
+}
+
+void check_finite(Training& t, const Tensor& x, const std::string& what) {
+    const int64_t bad = t.ctx.ops->count_non_finite(t.ctx, x);
+    check(bad == 0, Exit::non_finite, what, " holds ", bad, " values that are not finite");
+}
+
 }  // namespace
 
-StepState train_step(Training& t, int64_t step) {
-    begin_step(t, step);
+int64_t first_sample(const Config& c, int64_t step, int64_t micro_batch) {
+    return step * c.step_sequences() + micro_batch * c.train.micro_batch;
+}
+
+StepState train_step(Training& t, int64_t step, UpdateLimits limits) {
+    begin_step(t, step, limits);
     for (int64_t number = 0; number < t.config.train.accumulate; ++number)
         run_micro_batch(t, step, number, {});
     optimizer_update(t.ctx, t.memory, t.config.optimizer);
     StepState state;
     t.ctx.ops->download(t.ctx, &state, t.memory.state, sizeof(state));
     return state;
+}
+
+void repeat_micro_batch(Training& t, int64_t step, int64_t number) {
+    begin_step(t, step, {});
+    run_micro_batch(t, step, number, {});
 }
 
 double evaluate(Training& t, const DataLoader& val, int64_t step, int64_t batches) {
@@ -107,27 +125,31 @@ double evaluate(Training& t, const DataLoader& val, int64_t step, int64_t batche
     return total / double(windows);
 }
 
-void report_non_finite(Training& t, int64_t step, const StepState& state) {
-    const std::string outcome = concat("step ", step, ": the loss is ", state.loss, " and the gradient norm ",
-                                       state.grad_norm, "; the weights were not updated. ");
-    for (const Parameter& p : t.memory.model.table.list) {
-        const Tensor value{t.memory.model.params.as<float>() + p.offset, Dtype::f32, p.rows, p.cols};
-        const int64_t bad = t.ctx.ops->count_non_finite(t.ctx, value);
-        check(bad == 0, Exit::non_finite, outcome, "The weight ", p.name, " holds ", bad,
-              " values that are not finite");
-    }
-    begin_step(t, step);
+void report_non_finite(Training& t, int64_t step, const StepState& state, const std::string& remark) {
+    const std::string outcome =
+        concat("step ", step + 1, " of ", t.config.train.steps, ": the loss is ", state.loss,
+               " and the gradient norm ", state.grad_norm, "; the weights were not updated. ", remark);
+    const Probe examine_weight = [&](const std::string& name, const Tensor& x) {
+        check_finite(t, x, concat(outcome, "The weight ", name));
+    };
+    for_each_part(t.memory.model.params, t.memory.model.table, examine_weight);
+    begin_step(t, step, {});
     for (int64_t number = 0; number < t.config.train.accumulate; ++number) {
         const auto where = t.data.location(first_sample(t.config, step, number));
-        run_micro_batch(t, step, number, [&](const std::string& what, const Tensor& x) {
-            const int64_t bad = t.ctx.ops->count_non_finite(t.ctx, x);
-            check(bad == 0, Exit::non_finite, outcome, "First in micro-batch ", number, " (data from ",
-                  t.data.files()[size_t(where.file)].path(), ", token ", where.offset, "): ", what, " holds ",
-                  bad, " values that are not finite");
-        });
+        const Probe examine = [&](const std::string& what, const Tensor& x) {
+            check_finite(
+                t, x,
+                concat(outcome, "First in micro-batch ", number, " (data from ",
+                       t.data.files()[size_t(where.file)].path(), ", token ", where.offset, "): ", what));
+        };
+        run_micro_batch(t, step, number, examine);
+        for_each_part(
+            t.memory.model.grads, t.memory.model.table,
+            [&](const std::string& name, const Tensor& x) { examine("the gradient of " + name, x); });
     }
     fail(Exit::non_finite, outcome,
-         "Every result of its micro-batches is finite: their gradients overflowed in the sum");
+         "Every result and every gradient of its micro-batches is finite: the loss or the norm overflows "
+         "float32");
 }
 
 }  // namespace q2

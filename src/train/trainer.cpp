@@ -8,12 +8,14 @@
 
 #include "base/files.h"
 #include "model/flops.h"
+#include "train/guard.h"
 #include "train/metrics.h"
 #include "train/run_log.h"
 #include "train/schedule.h"
 #include "train/session.h"
 #include "train/signals.h"
 #include "train/step.h"
+#include "train/telemetry.h"
 
 namespace q2 {
 namespace {
@@ -31,12 +33,13 @@ DataLoader open_data(const Config& c, const std::vector<std::string>& patterns, 
 class Trainer {
   public:
     Trainer(const Config& c, const std::string& run)
-        : run_(run), data_(open_data(c, c.data.train, SampleOrder::shuffled)), session_(c) {
+        : run_(run), data_(open_data(c, c.data.train, SampleOrder::shuffled)), session_(c), guard_(c.train) {
         if (!c.data.val.empty() && c.train.eval_every > 0)
             val_.emplace(open_data(c, c.data.val, SampleOrder::sequential));
     }
 
     Session& session() { return session_; }
+    UpdateGuard& guard() { return guard_; }
     void create_folder();
     Exit loop(int64_t first_step);
 
@@ -44,6 +47,7 @@ class Trainer {
     const Config& config() const { return session_.config(); }
     void describe(int64_t first_step);
     void record(const StepState&, int64_t step);
+    void observe_after(int64_t step);
     void evaluate_after(int64_t step);
     void save_after(int64_t step);
 
@@ -51,6 +55,7 @@ class Trainer {
     DataLoader data_;
     std::optional<DataLoader> val_;
     Session session_;
+    UpdateGuard guard_;
     std::optional<RunLog> log_;
     std::optional<MetricsWriter> metrics_;
     std::chrono::steady_clock::time_point start_, last_record_;
@@ -81,7 +86,7 @@ void Trainer::describe(int64_t first_step) {
 
 void Trainer::record(const StepState& s, int64_t step) {
     const bool last = step + 1 == config().train.steps;
-    if ((step + 1) % config().log.every != 0 && !last) return;
+    if ((step + 1) % config().log.every != 0 && !last && !s.skip) return;
     const auto now = std::chrono::steady_clock::now();
     const double interval = std::chrono::duration<double>(now - last_record_).count();
     const StepFigures f{
@@ -95,16 +100,27 @@ void Trainer::record(const StepState& s, int64_t step) {
     last_record_ = now;
     last_recorded_step_ = step;
     const auto mfu = utilisation(config().model, config().data.sequence, f.tokens_per_s, session_.device());
-    metrics_->write({{"step", f.step},
-                     {"loss", f.loss},
-                     {"grad_norm", f.grad_norm},
-                     {"lr", f.lr},
-                     {"tokens", f.tokens},
-                     {"tokens_per_s", f.tokens_per_s},
-                     {"mfu", mfu ? nlohmann::json(*mfu) : nlohmann::json()},
-                     {"memory", session_.memory_use().peak},
-                     {"seconds", f.seconds}});
+    nlohmann::json line = {{"step", f.step},
+                           {"loss", f.loss},
+                           {"grad_norm", f.grad_norm},
+                           {"lr", f.lr},
+                           {"tokens", f.tokens},
+                           {"tokens_per_s", f.tokens_per_s},
+                           {"mfu", mfu ? nlohmann::json(*mfu) : nlohmann::json()},
+                           {"memory", session_.memory_use().peak},
+                           {"seconds", f.seconds}};
+    if (s.skip) line.update({{"skipped", true}, {"reason", skip_name(s.skip)}});
+    metrics_->write(line);
     log_->step(f);
+}
+
+void Trainer::observe_after(int64_t step) {
+    const int64_t every = config().log.telemetry_every;
+    if (every == 0 || (step + 1) % every != 0) return;
+    const auto start = std::chrono::steady_clock::now();
+    Training training{session_.ctx(), config(), session_.memory(), data_};
+    metrics_->write({{"step", step}, {"telemetry", telemetry(training, step)}});
+    last_record_ += std::chrono::steady_clock::now() - start;  // not training time
 }
 
 void Trainer::evaluate_after(int64_t step) {
@@ -121,7 +137,7 @@ void Trainer::evaluate_after(int64_t step) {
 void Trainer::save_after(int64_t step) {
     if (saved_step_ == step) return;
     const auto start = std::chrono::steady_clock::now();
-    log_->message(concat("Saved ", session_.save(run_, step + 1)));
+    log_->message(concat("Saved ", session_.save(run_, step + 1, guard_.to_json())));
     prune_checkpoints(run_, config().checkpoint.keep);
     saved_step_ = step;
     last_record_ += std::chrono::steady_clock::now() - start;
@@ -138,9 +154,10 @@ Exit Trainer::loop(int64_t first_step) {
     const int64_t end = stop_after > 0 ? std::min(stop_after, all) : all;
     if (first_step >= end) log_->message(concat("Nothing to do: ", end, " steps are asked for and done"));
     for (int64_t step = first_step; step < end; ++step) {
-        const StepState state = train_step(training, step);
-        if (state.skip) report_non_finite(training, step, state);
+        const StepState state = train_step(training, step, guard_.limits());
+        if (const auto skipped = guard_.judge(training, step, state)) log_->message(*skipped);
         record(state, step);
+        observe_after(step);
         evaluate_after(step);
         const bool stop = stop_requested();
         const int64_t every = config().checkpoint.every;
@@ -155,8 +172,8 @@ Exit Trainer::loop(int64_t first_step) {
 
 /// Whether a setting may change from one part of a run to the next.
 bool may_change(std::string_view setting) {
-    for (const char* prefix :
-         {"train.backend", "train.device", "train.threads", "train.stop_after", "log.", "checkpoint."})
+    for (const char* prefix : {"train.backend", "train.device", "train.threads", "train.stop_after",
+                               "train.non_finite", "train.max_skips", "log.", "checkpoint."})
         if (setting.starts_with(prefix)) return true;
     return false;
 }
@@ -165,7 +182,8 @@ void check_override(const std::string& assignment) {
     if (may_change(assignment)) return;
     fail(Exit::usage, "--set ", assignment,
          ": a resumed run keeps what decides its results; only train.backend, "
-         "train.device, train.threads, train.stop_after, log.* and checkpoint.* can change");
+         "train.device, train.threads, train.stop_after, train.non_finite, train.max_skips, log.* and "
+         "checkpoint.* can change");
 }
 
 Config config_of_run(const std::string& run, const std::vector<std::string>& overrides) {
@@ -221,10 +239,12 @@ Exit resume_run(const std::string& run, const std::vector<std::string>& override
         std::printf("No checkpoint in %s yet: starting from step 0\n", run.c_str());
     Trainer trainer(config, run);
     const int64_t step = search.folder ? search.meta.step : 0;
-    if (search.folder)
+    if (search.folder) {
         trainer.session().load(*search.folder);
-    else
+        trainer.guard().restore(search.meta.extra, *search.folder + "/manifest.json");
+    } else {
         trainer.session().initialise();
+    }
     truncate_metrics(metrics_path(run), step);
     catch_signals();
     return trainer.loop(step);

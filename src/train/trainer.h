@@ -13,7 +13,8 @@ namespace q2 {
 Exit start_run(const Config&, const std::string& run);
 
 /// Goes on from RUN's newest good checkpoint, or from the start if it has none. `overrides` may change only
-/// what does not change results: backend, device, threads, and the log's and checkpoints' settings.
+/// what does not change results: backend, device, threads, what ends a run, and the log's and checkpoints'
+/// settings.
 Exit resume_run(const std::string& run, const std::vector<std::string>& overrides);
 
 /// The newest good checkpoint of a run and the config that it was made with; messages about skipped ones go

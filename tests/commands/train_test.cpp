@@ -137,7 +137,7 @@ TEST(TrainCommand, ANaNInACheckpointStopsTheRun) {
     const std::string before = read_bytes(checkpoint_of(run, 3) + "/model.safetensors");
     const Finished f = run_program({"train", "--resume", run});
     EXPECT_EQ(f.code, int(Exit::non_finite));
-    for (const char* part : {"step 3", "model.layers.1.self_attn.o_proj.weight", "not finite"})
+    for (const char* part : {"step 4 of ", "model.layers.1.self_attn.o_proj.weight", "not finite"})
         EXPECT_NE(f.err.find(part), std::string::npos) << f.err;
     EXPECT_EQ(std::count(f.err.begin(), f.err.end(), '\n'), 1) << f.err;
     EXPECT_TRUE(read_bytes(checkpoint_of(run, 3) + "/model.safetensors") == before);

@@ -96,7 +96,8 @@ TEST(NonFinite, AWeightIsNamed) {
             TinyTraining run(tiny.config({"precision.recipe=" + recipe}));
             train_step(run.training, 0);
             run.weights(name)[index] = value;
-            expect_caught(run, 1, {"step 1", "not updated", concat("The weight ", name, " holds 1 values")});
+            expect_caught(run, 1,
+                          {"step 2 of 8", "not updated", concat("The weight ", name, " holds 1 values")});
         }
 }
 
@@ -123,7 +124,7 @@ TEST(NonFinite, TheFirstBadTensorIsFoundWithItsMicroBatchAndData) {
         run.weights("model.layers.0.mlp.gate_up_proj.weight")[row * 128] = 1e19f;
 
     expect_caught(run, step,
-                  {concat("step ", step), concat("First in micro-batch ", micro_batch), path,
+                  {concat("step ", step + 1), concat("First in micro-batch ", micro_batch), path,
                    concat("token ", offset), "layers.0.mlp.swiglu holds"});
     const StepState other = train_step(run.training, step == 0 ? 1 : 0);
     EXPECT_EQ(other.skip, 0u) << "a step without the token";
