@@ -47,8 +47,9 @@ int main(int argc, char** argv) {
         "not "
         "finite, 6 device, 7 stopped by a signal with a checkpoint saved.");
     std::function<int()> run;
-    for (const auto add : {q2::add_train, q2::add_eval, q2::add_generate, q2::add_compare, q2::add_plan,
-                           q2::add_analyze, q2::add_telemetry, q2::add_bench, q2::add_tokenize, q2::add_config})
+    for (const auto add :
+         {q2::add_train, q2::add_eval, q2::add_generate, q2::add_compare, q2::add_plan, q2::add_analyze,
+          q2::add_telemetry, q2::add_bench, q2::add_tokenize, q2::add_config})
         add(app, run);
     try {
         app.parse(argc, argv);
