@@ -63,7 +63,7 @@ TEST(TrainCommand, BadConfigsAreRefusedInOneLineAndNothingIsWritten) {
     refused({"model.hedas=2"}, Exit::config, {"model.hedas", "did you mean model.heads"});
     refused({"model.layers=two"}, Exit::config, {"model.layers", "two", "integer"});
     refused({"model.layers=0"}, Exit::config, {"model.layers = 0", "1 to 1024"});
-    refused({"optimizer.lr=-1"}, Exit::config, {"optimizer.lr = -1", "above 0"});
+    refused({"optimizer.lr=-1"}, Exit::config, {"optimizer.lr = -1", "must be 1e-30 to 1e+30"});
     refused({"precision.recipe=quartet3"}, Exit::config, {"quartet3", "did you mean quartet2"});
     refused({"precision.recipe={\"base\": \"quartet2\", \"dgrad\": {\"a\": {\"rond\": \"nearest\"}}}"},
             Exit::config, {"rond", "did you mean", "round"});
