@@ -205,6 +205,16 @@ void check_same_config(const Config& config, const CheckpointMeta& meta, const s
     }
 }
 
+/// Nothing is there, or a folder in which no run has begun: empty, or with what a killed start left.
+bool is_free(const std::string& run) {
+    std::error_code unreachable;  // told by create_folder
+    if (!fs::exists(run, unreachable)) return true;
+    fs::directory_iterator entries(run, unreachable);
+    return !unreachable && std::all_of(begin(entries), end(entries), [](const fs::directory_entry& entry) {
+        return entry.path().filename() == "config.json.tmp";
+    });
+}
+
 CheckpointSearch search_checkpoints(const std::string& run) {
     CheckpointSearch search = find_latest_checkpoint(run);
     for (const SkippedCheckpoint& s : search.skipped)
@@ -215,9 +225,8 @@ CheckpointSearch search_checkpoints(const std::string& run) {
 }  // namespace
 
 Exit start_run(const Config& config, const std::string& run) {
-    std::error_code unreachable;  // told by create_folder
-    check(!fs::exists(run, unreachable), Exit::usage, run, " exists: go on with `quartet2 train --resume ",
-          run, "`, or choose another --out");
+    check(is_free(run), Exit::usage, run, " exists: go on with `quartet2 train --resume ", run,
+          "`, or choose another --out");
     Trainer trainer(config, run);
     trainer.create_folder();
     catch_signals();

@@ -9,7 +9,8 @@
 
 namespace q2 {
 
-/// Starts a run in a folder that must not exist yet. Nothing is written before config and data are checked.
+/// Starts a run in a folder that must not exist yet, or be empty. Nothing is written before config and data
+/// are checked.
 Exit start_run(const Config&, const std::string& run);
 
 /// Goes on from RUN's newest good checkpoint, or from the start if it has none. `overrides` may change only

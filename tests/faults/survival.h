@@ -44,10 +44,7 @@ class DisturbedRun {
 
     /// The command that starts the run, or goes on with it if there is one to go on with.
     std::vector<std::string> next(const Overrides& settings = {}) {
-        if (!started()) {
-            std::filesystem::remove_all(folder());
-            return start(folder(), settings);
-        }
+        if (!started()) return start(folder(), settings);
         return Overrides{"train", "--resume", folder()} + sets(settings);
     }
 

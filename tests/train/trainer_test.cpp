@@ -201,6 +201,17 @@ TEST(Trainer, KeepsTheNewestCheckpointsAndTheResolvedConfig) {
     EXPECT_EQ(newest.step, 8);
 }
 
+TEST(Trainer, StartsWhereAStartWasKilledAndNowhereElse) {
+    const TinyRun tiny;
+    const std::string killed = tiny / "killed", foreign = tiny / "foreign";
+    for (const std::string& folder : {killed, foreign}) fs::create_directory(folder);
+    write_bytes(killed + "/config.json.tmp", "{\"mod");
+    write_bytes(foreign + "/notes.txt", "mine");
+    start(tiny, "killed", {"train.steps=1"});
+    EXPECT_FALSE(fs::exists(killed + "/config.json.tmp"));
+    expect_error(Exit::usage, {foreign + " exists"}, [&] { start_run(tiny.config(), foreign); });
+}
+
 TEST(Trainer, RefusesWhatWouldMixRunsUp) {
     const TinyRun tiny;
     const std::string run = start(tiny, "run", {"train.steps=1"});
