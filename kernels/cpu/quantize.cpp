@@ -125,19 +125,6 @@ void load_tile(const Reader& stored, bool transposed, int64_t first, int64_t las
     }
 }
 
-void rotate_tile(Tile& z, int size, const float* signs) {
-    switch (size) {
-        case 16:
-            return hadamard<16, kRowChunk>(z[0], signs);
-        case 32:
-            return hadamard<32, kRowChunk>(z[0], signs);
-        case 64:
-            return hadamard<64, kRowChunk>(z[0], signs);
-        default:
-            return hadamard<128, kRowChunk>(z[0], signs);
-    }
-}
-
 /// Rows first..last-1 of the logical operand, padded with zeros and rotated, into out (last - first, inner).
 template <class Reader>
 void load_rows(const Reader& stored, bool transposed, int64_t first, int64_t last, int64_t inner,
@@ -147,7 +134,7 @@ void load_rows(const Reader& stored, bool transposed, int64_t first, int64_t las
     for (int64_t k0 = 0; k0 < inner; k0 += run) {
         load_tile(stored, transposed, first, last, k0, run, z);
         for (int round = 0; round < (rotation.size ? rotation.rounds : 0); ++round)
-            rotate_tile(z, rotation.size, signs.round[round]);
+            hadamard_of<kRowChunk>(rotation.size, z[0], signs.round[round]);
         for (int64_t l = 0; l < last - first; ++l)
             for (int64_t k = 0; k < run; ++k) out[l * inner + k0 + k] = z[k][l];
     }

@@ -31,4 +31,19 @@ Q2_HD void hadamard(float* x, const float* signs) {
     for (int i = 0; i < N * Lanes; ++i) x[i] = mul(x[i], hadamard_scale(N));
 }
 
+/// The same of runs of `size` elements, known at run time.
+template <int Lanes = 1>
+inline void hadamard_of(int size, float* x, const float* signs) {
+    switch (size) {
+        case 16:
+            return hadamard<16, Lanes>(x, signs);
+        case 32:
+            return hadamard<32, Lanes>(x, signs);
+        case 64:
+            return hadamard<64, Lanes>(x, signs);
+        default:
+            return hadamard<128, Lanes>(x, signs);
+    }
+}
+
 }  // namespace q2

@@ -37,11 +37,8 @@ struct Sample {
 
 /// N(0,1), another for each `number`.
 Floats normals(uint64_t seed, int64_t number) {
-    ParameterTable table{.size = kRows * kInner};
-    table.list.assign(size_t(number) + 1, {"", ParameterKind::linear, 0, 0, 0, 1.0f});
-    table.list.back().rows = kRows, table.list.back().cols = kInner;
-    Floats values(size_t(table.size));
-    initialise(table, seed, values.data());
+    Floats values(size_t(kRows * kInner));
+    draw_normals(seed, uint32_t(number), 1.0f, values);
     return values;
 }
 
@@ -66,10 +63,8 @@ Floats outlier_channels(uint64_t seed) {
 std::vector<Sample> weights_by_kind(const Model& model) {
     std::vector<Sample> kinds;
     for (const std::string_view name : kLinearNames) kinds.push_back({std::string(name), {}});
-    for (const Block& b : model.blocks) {
-        const Linear* layers[] = {&b.qkv, &b.o, &b.gate_up, &b.down};
-        for (size_t i = 0; i < 4; ++i) kinds[i].matrices.push_back(layers[i]->weight);
-    }
+    for (const Block& b : model.blocks)
+        for (size_t i = 0; i < kinds.size(); ++i) kinds[i].matrices.push_back(b.linears()[i]->weight);
     return kinds;
 }
 

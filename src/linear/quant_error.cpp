@@ -54,10 +54,8 @@ std::vector<QuantCase> quant_cases() {
 
 std::vector<float> quantised_values(Context& ctx, Tensor x, const QuantCase& c, uint64_t seed) {
     const StepState state{.seed = seed};
-    DeviceMemory scratch(ctx, ctx.ops->quantize_scratch(x.rows, x.cols));
-    ctx.scratch = scratch.data(), ctx.scratch_bytes = scratch.bytes();
+    const LentScratch scratch(ctx, ctx.ops->quantize_scratch(x.rows, x.cols));
     const Dense rounded(ctx, x, c.spec, c.rotation, {.state = &state});
-    ctx.scratch = nullptr, ctx.scratch_bytes = 0;
     std::vector<float> values;
     for (int64_t i = 0; i < x.size(); ++i) values.push_back(float(rounded.value(i)));
     return values;
@@ -66,10 +64,8 @@ std::vector<float> quantised_values(Context& ctx, Tensor x, const QuantCase& c, 
 SquaredError quant_error(Context& ctx, Tensor x, const QuantCase& c, uint64_t seed) {
     const StepState state{.seed = seed};
     const Address address{.state = &state};
-    DeviceMemory scratch(ctx, ctx.ops->quantize_scratch(x.rows, x.cols));
-    ctx.scratch = scratch.data(), ctx.scratch_bytes = scratch.bytes();
+    const LentScratch scratch(ctx, ctx.ops->quantize_scratch(x.rows, x.cols));
     const Dense exact(ctx, x, {}, c.rotation, address), rounded(ctx, x, c.spec, c.rotation, address);
-    ctx.scratch = nullptr, ctx.scratch_bytes = 0;
     SquaredError sum;
     for (int64_t i = 0; i < x.size(); ++i) {
         const double d = rounded.value(i) - exact.value(i);

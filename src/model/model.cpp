@@ -31,9 +31,8 @@ struct Carver {
 template <class F>
 void for_each_linear(Model& model, F f) {
     for (size_t block = 0; block < model.blocks.size(); ++block) {
-        Block& b = model.blocks[block];
-        Linear* layers[] = {&b.qkv, &b.o, &b.gate_up, &b.down};
-        for (int i = 0; i < 4; ++i) f(*layers[i], int64_t(block), kLinearNames[i]);
+        const auto layers = model.blocks[block].linears();
+        for (size_t i = 0; i < layers.size(); ++i) f(*layers[i], int64_t(block), kLinearNames[i]);
     }
 }
 

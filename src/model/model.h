@@ -2,6 +2,7 @@
 // its passes.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -19,6 +20,10 @@ struct Weight {
 struct Block {
     Weight input_norm, post_norm;  ///< (1, C)
     Linear qkv, o, gate_up, down;
+
+    /// In the order of kLinearNames; a layer's `id` is 4 * block + its place here.
+    std::array<Linear*, 4> linears() { return {&qkv, &o, &gate_up, &down}; }
+    std::array<const Linear*, 4> linears() const { return {&qkv, &o, &gate_up, &down}; }
 };
 
 struct Model {

@@ -98,6 +98,17 @@ std::vector<HfTensor> hf_tensors(const ModelConfig& m, const ParameterTable& tab
     return views;
 }
 
+void draw_normals(uint64_t seed, uint32_t index, float std, std::span<float> out) {
+    const DrawStream draws{uint32_t(seed), uint32_t(seed >> 32), uint32_t(Stream::weights), 0};
+    const int64_t size = int64_t(out.size());
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < size; i += 4) {
+        float four[4];
+        normal4(draws.words(uint64_t(i), index), std, four);
+        std::copy_n(four, std::min<int64_t>(4, size - i), out.data() + i);
+    }
+}
+
 void initialise(const ParameterTable& table, uint64_t seed, float* values) {
     std::fill_n(values, table.size, 0.0f);
     for (size_t index = 0; index < table.list.size(); ++index) {
@@ -107,13 +118,7 @@ void initialise(const ParameterTable& table, uint64_t seed, float* values) {
             std::fill_n(out, p.size(), 1.0f);
             continue;
         }
-        const DrawStream draws{uint32_t(seed), uint32_t(seed >> 32), uint32_t(Stream::weights), 0};
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < p.size(); i += 4) {
-            float four[4];
-            normal4(draws.words(uint64_t(i), uint32_t(index)), p.init_std, four);
-            std::copy_n(four, std::min<int64_t>(4, p.size() - i), out + i);
-        }
+        draw_normals(seed, uint32_t(index), p.init_std, {out, size_t(p.size())});
     }
 }
 

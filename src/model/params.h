@@ -2,6 +2,7 @@
 // and the initial values.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,9 @@ struct HfTensor {
     bool vector;
 };
 std::vector<HfTensor> hf_tensors(const ModelConfig&, const ParameterTable&);
+
+/// std times the normal deviates that the seed gives parameter number `index`.
+void draw_normals(uint64_t seed, uint32_t index, float std, std::span<float> out);
 
 /// Fills the flat vector. Each value's draws are addressed by (seed, parameter, element), so it does not
 /// depend on the number of ranks or threads.

@@ -40,4 +40,20 @@ class DeviceMemory {
     size_t bytes_;
 };
 
+/// Lends the context scratch memory until the end of the scope, as a session does for its life.
+class LentScratch {
+  public:
+    LentScratch(Context& ctx, size_t bytes) : memory_(ctx, bytes), ctx_(ctx) {
+        ctx.scratch = memory_.data();
+        ctx.scratch_bytes = bytes;
+    }
+    ~LentScratch() { ctx_.scratch = nullptr, ctx_.scratch_bytes = 0; }
+    LentScratch(const LentScratch&) = delete;
+    LentScratch& operator=(const LentScratch&) = delete;
+
+  private:
+    DeviceMemory memory_;
+    Context& ctx_;
+};
+
 }  // namespace q2

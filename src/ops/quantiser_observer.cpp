@@ -53,29 +53,13 @@ std::vector<float> first_rows(Context& ctx, const Ops& ops, const Operand& sourc
     return x;
 }
 
-template <int N>
-void rotate_runs(std::vector<float>& x, const float* signs) {
-    for (size_t at = 0; at < x.size(); at += N) hadamard<N>(x.data() + at, signs);
-}
-
 void rotate(std::vector<float>& x, const Rotation& rotation, const StepState& state, const Address& address) {
     for (int round = 0; round < (rotation.size ? rotation.rounds : 0); ++round) {
         const DrawStream stream = signs_stream(state, address, round, rotation.redrawn);
         float signs[128];
         for (int i = 0; i < rotation.size; ++i) signs[i] = sign_of(stream.word(uint64_t(i), 0));
-        switch (rotation.size) {
-            case 16:
-                rotate_runs<16>(x, signs);
-                break;
-            case 32:
-                rotate_runs<32>(x, signs);
-                break;
-            case 64:
-                rotate_runs<64>(x, signs);
-                break;
-            default:
-                rotate_runs<128>(x, signs);
-        }
+        for (size_t at = 0; at < x.size(); at += size_t(rotation.size))
+            hadamard_of(rotation.size, x.data() + at, signs);
     }
 }
 

@@ -30,10 +30,8 @@ nlohmann::json telemetry(Training& t, int64_t step) {
     repeat_micro_batch(t, step, 0);
     nlohmann::json records = nlohmann::json::array();
     for (const auto& [key, figures] : observer.figures()) {
-        Block& block = t.memory.model.blocks[key.layer / 4];
-        const Linear* const layers[] = {&block.qkv, &block.o, &block.gate_up, &block.down};
-        records.push_back(
-            record_of(layers[key.layer % 4]->name, kOperandNames[key.gemm][key.operand], figures));
+        const Linear* layer = t.memory.model.blocks[key.layer / 4].linears()[key.layer % 4];
+        records.push_back(record_of(layer->name, kOperandNames[key.gemm][key.operand], figures));
     }
     return records;
 }

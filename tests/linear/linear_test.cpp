@@ -96,7 +96,7 @@ double relative_error(const Floats& got, const std::vector<double>& want) {
 const StepState kState = {.seed = 0xfedcba9876543210ull, .step = 11, .micro_batch = 2};
 
 /// Y and dX are stored in the activations' type; dW is float32 always.
-void expect_definition(const TestLayer& layer, const Definition& want, Dtype act, const std::string& what) {
+void expect_definition(const LoneLayer& layer, const Definition& want, Dtype act, const std::string& what) {
     const double stored = act == Dtype::f32 ? 1e-5 : 3e-3;
     EXPECT_LT(relative_error(layer.y(), want.y), stored) << "Y of " << what;
     EXPECT_LT(relative_error(layer.dx(), want.dx), stored) << "dX of " << what;
@@ -105,7 +105,7 @@ void expect_definition(const TestLayer& layer, const Definition& want, Dtype act
 
 void check(const Recipe& recipe, LayerSize size, Dtype act) {
     const Data d(size, act, 100);
-    TestLayer layer({&recipe}, size, act);
+    LoneLayer layer({&recipe}, size, act);
     layer.set_weight(d.w);
     layer.run(d.x, d.e, kState);
     expect_definition(layer, DefinedLayer(recipe, kState, false, act).compute(d), act,
@@ -161,7 +161,7 @@ TEST(Linear, GradientsPassStraightThrough) {
         "dgrad": {"rotation": 0, "a": {"round": "keep"}, "b": {"round": "keep"}},
         "wgrad": {"rotation": 0, "a": {"round": "keep"}, "b": {"round": "keep"}}})"));
     const Data d(kSizes[0], Dtype::f32, 5);
-    TestLayer layer({&recipe}, d.size);
+    LoneLayer layer({&recipe}, d.size);
     layer.set_weight(d.w);
     layer.run(d.x, d.e, kState);
     const Definition forward = DefinedLayer(recipe, kState, false, Dtype::f32).compute(d);
@@ -180,7 +180,7 @@ TEST(Linear, GradientsPassStraightThrough) {
 TEST(Linear, GradientAccumulates) {
     for (const char* name : {"bf16", "quartet2", "nvidia"}) {
         const Recipe& recipe = find_recipe(name);
-        TestLayer layer({&recipe}, kSizes[2]);
+        LoneLayer layer({&recipe}, kSizes[2]);
         const Data first(kSizes[2], Dtype::f32, 1), other(kSizes[2], Dtype::f32, 50);
         layer.set_weight(first.w);
         std::vector<double> want(first.w.size(), 1000.0);
@@ -204,7 +204,7 @@ TEST(Linear, RequantisingOnceAStepUsesTheFirstMicroBatchsDraws) {
     for (const Recipe& recipe : {find_recipe("quartet2"), find_recipe("quartet2_plus"),
                                  find_recipe("tetrajet_v2"), stochastic_weight}) {
         const Data d(kSizes[0], Dtype::f32, 8);
-        TestLayer layer({&recipe}, d.size);
+        LoneLayer layer({&recipe}, d.size);
         EXPECT_EQ(redraws_weight(layer.linear), recipe.fprop.b.rounding == Rounding::stochastic);
         layer.linear.requantise_once_a_step = true;
         EXPECT_FALSE(redraws_weight(layer.linear));
@@ -229,7 +229,7 @@ TEST(Linear, RecipesShareOneLayersMemory) {
     for (const Recipe& recipe : builtin_recipes()) recipes.push_back(&recipe);
     for (const Dtype act : {Dtype::f32, Dtype::bf16}) {
         const Data d(kSizes[0], act, 21);
-        TestLayer layer(recipes, d.size, act);
+        LoneLayer layer(recipes, d.size, act);
         for (int round = 0; round < 2; ++round)
             for (const Recipe* recipe : recipes) {
                 layer.linear.recipe = recipe;
@@ -249,7 +249,7 @@ TEST(Linear, KeptLayersAreBf16) {
     ASSERT_EQ(kept.size(), 1u);
     for (const Dtype act : {Dtype::f32, Dtype::bf16}) {
         const Data d({20, 24, 40}, act, 4);  // sizes that no block divides
-        TestLayer layer(kept, d.size, act);
+        LoneLayer layer(kept, d.size, act);
         EXPECT_FALSE(layer.linear.quantised.codes || layer.linear.quantised.dense ||
                      layer.input.quantised.codes);
         layer.set_weight(d.w);

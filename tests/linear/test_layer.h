@@ -38,6 +38,4 @@ inline std::vector<double> exact_product(const Floats& a, const Floats& b, int64
     return out;
 }
 
-using TestLayer = LoneLayer;
-
 }  // namespace q2::test

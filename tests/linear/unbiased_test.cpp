@@ -72,7 +72,7 @@ LayerErrors measure(const Recipe& recipe, int passes, float tail) {
     LayerErrors errors = {MeanError(exact_product(e, transposed(w_source, out, in, out), out)),
                           MeanError(exact_product(transposed(e, tokens, out, tokens),
                                                   transposed(x_source, tokens, in, tokens), tokens))};
-    TestLayer layer({&recipe}, kSize);
+    LoneLayer layer({&recipe}, kSize);
     StepState state = {.seed = 42};
     layer.set_weight(w);
     layer.prepare_weight(state);

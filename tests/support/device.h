@@ -14,22 +14,6 @@ namespace q2::test {
 /// The named backend with plenty of scratch, or null (with the reason in *why) if this machine has none.
 std::unique_ptr<Backend> open_backend(const std::string& name, std::string* why);
 
-/// Scratch for the ops of a test, lent to the backend's context while this lives.
-class LentScratch {
-  public:
-    LentScratch(Context& ctx, size_t bytes) : memory_(ctx, bytes), ctx_(ctx) {
-        ctx.scratch = memory_.data();
-        ctx.scratch_bytes = bytes;
-    }
-    ~LentScratch() { ctx_.scratch = nullptr, ctx_.scratch_bytes = 0; }
-    LentScratch(const LentScratch&) = delete;
-    LentScratch& operator=(const LentScratch&) = delete;
-
-  private:
-    DeviceMemory memory_;
-    Context& ctx_;
-};
-
 /// An owned tensor on a backend. Starts poisoned: NaNs, or 0xff in integers.
 class DeviceTensor {
   public:
