@@ -181,8 +181,9 @@ void Field::assign(const json& value, const std::string& origin) const {
         if constexpr (std::is_arithmetic_v<Value>)
             allowed_value = !value.is_number() || range.holds(value.get<double>());
         else if constexpr (std::is_same_v<Value, std::string>)
-            allowed_value = !value.is_string() || choices.empty() ||
-                            std::find(choices.begin(), choices.end(), value) != choices.end();
+            allowed_value =
+                !value.is_string() || choices.empty() ||
+                std::find(choices.begin(), choices.end(), value.get<std::string>()) != choices.end();
         check(allowed_value, Exit::config, origin, ": ", name, " = ", shown(value), ": must be ",
               choices.empty() ? "" : "one of ", allowed());
         check(read(value, parsed), Exit::config, origin, ": ", name, " = ", shown(value), ": needs type ",
