@@ -36,16 +36,19 @@ class QuantizedParts {
           codes_(ctx, Dtype::u8, rows, inner / 2),
           scales_(ctx, Dtype::u8, tiles(spec) ? rows / kBlock : rows, inner / kBlock),
           tensor_scale_(ctx, Dtype::f32, 1, 1),
-          dense_(ctx, Dtype::bf16, rows, inner),
+          dense_(ctx, ctx.ops->dense_dtype, rows, inner),
           view_{rows, inner, codes_, scales_, tensor_scale_, dense_} {}
 
     const Quantized& view() const { return view_; }
-    /// Each part as numbers that differ where the bits do.
+    /// Each part as numbers that differ where the bits do. A dense form is exact in the type of either
+    /// backend, but for a kept operand, which the narrower one rounds.
     std::vector<Floats> parts() const {
         const auto numbers = [](const auto& values) { return Floats(values.begin(), values.end()); };
-        Floats dense;
-        for (const Bf16 x : dense_.values<Bf16>()) dense.push_back(x.bits);
-        if (keep_) return {dense, tensor_scale_.floats()};
+        Floats dense = dense_.floats();
+        if (keep_) {
+            for (float& x : dense) x = to_float(to_bf16(x));
+            return {dense, tensor_scale_.floats()};
+        }
         return {numbers(codes_.values<uint8_t>()), numbers(scales_.values<uint8_t>()), tensor_scale_.floats(),
                 dense};
     }
