@@ -3,6 +3,7 @@
 // With P = exp(S - lse), dP = dO V^T, delta = rowsum(dO * O): dS = P * (dP - delta) / sqrt(D), dQ = dS K,
 // dK = dS^T Q, dV = P^T dO (FlashAttention-2, arXiv 2307.08691, section 3.1).
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_hopper.h"
 
 namespace q2::cuda {
 namespace {
@@ -173,6 +174,8 @@ void attention_backward(Context& ctx, Tensor dqkv, Tensor dout, Tensor out, Tens
     check_attention("attention_backward", shape, dqkv);
     require(dout.rows == shape.tokens() && dout.cols == shape.out_width() && out.size() == dout.size(),
             "attention_backward: dout is (", dout.rows, ", ", dout.cols, ")");
+    if (hopper_attention_fits(ctx, qkv, shape))
+        return hopper_attention_backward(ctx, dqkv, dout, out, lse, qkv, shape);
     float* delta = Scratch(ctx, "attention_backward").take<float>(lse.size());
     constexpr int kWarps = kThreads / kWarp;
     for_float_type(dout.dtype, [&](auto type) {
@@ -195,7 +198,8 @@ void attention_backward(Context& ctx, Tensor dqkv, Tensor dout, Tensor out, Tens
 }
 
 size_t attention_scratch(AttentionShape shape) {
-    return Scratch::rounded(size_t(shape.tokens() * shape.heads) * sizeof(float));
+    return std::max(Scratch::rounded(size_t(shape.tokens() * shape.heads) * sizeof(float)),
+                    hopper_attention_scratch(shape));
 }
 
 }  // namespace q2::cuda

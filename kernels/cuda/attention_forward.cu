@@ -1,6 +1,7 @@
 // Causal attention, forward: out = softmax(Q K^T / sqrt(D)) V by tiles with a running maximum and sum
 // (FlashAttention, arXiv 2205.14135), float32 arithmetic. A block owns a tile of queries of one head.
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_hopper.h"
 
 namespace q2::cuda {
 namespace {
@@ -105,6 +106,8 @@ void attention_forward(Context& ctx, Tensor out, Tensor lse, Tensor qkv, Attenti
     require(
         out.rows == shape.tokens() && out.cols == shape.out_width() && lse.size() == shape.heads * out.rows,
         "attention_forward: out is (", out.rows, ", ", out.cols, "), lse has ", lse.size(), " values");
+    if (hopper_attention_fits(ctx, qkv, shape))
+        return hopper_attention_forward(ctx, out, lse, qkv, shape, amax);
     for_float_type(out.dtype, [&](auto type) {
         for_tile_size(shape.head_size, [&](auto size) {
             using T = decltype(type);

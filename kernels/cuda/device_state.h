@@ -54,7 +54,8 @@ struct DeviceWords {
 
 struct DeviceState {
     int device;
-    int shared_memory;  ///< bytes a block may ask for
+    int shared_memory;    ///< bytes a block may ask for
+    bool hopper = false;  ///< its code is for sm_90a: device/hopper.h
     Stream stream;
     LtHandle lt;
     DeviceBytes words_memory;
@@ -67,8 +68,8 @@ struct DeviceState {
     DeviceWords* words() const { return static_cast<DeviceWords*>(words_memory.get()); }
 };
 
-/// Throws unless this binary holds kernels for the device.
-void check_kernels_run(const DeviceState&);
+/// Throws unless this binary holds kernels for the device; finds out whether they are Hopper's own.
+void check_kernels_run(DeviceState&);
 
 inline DeviceState& state_of(Context& ctx) { return *static_cast<DeviceState*>(ctx.backend); }
 inline cudaStream_t stream_of(Context& ctx) { return state_of(ctx).stream.get(); }

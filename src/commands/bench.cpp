@@ -174,6 +174,7 @@ void add_bench(CLI::App& app, std::function<int()>& run) {
     bench->require_subcommand(1);
     add_kind(*bench, "train", "Tokens a second, model FLOPs utilisation, memory", run);
     add_kind(*bench, "ops", "A step's time by op", run);
+    add_bench_attention(*bench, run);
 }
 
 }  // namespace q2

@@ -12,4 +12,7 @@ namespace q2 {
 /// Adds the subcommand; its callback sets `run`.
 void add_bench(CLI::App& app, std::function<int()>& run);
 
+/// The part of `bench` that times attention alone.
+void add_bench_attention(CLI::App& bench, std::function<int()>& run);
+
 }  // namespace q2

@@ -30,7 +30,9 @@ class CudaAttention : public BothBackends {
 TEST_F(CudaAttention, EqualsTheCpu) {
     const AttentionShape shapes[] = {{1, 1, 1, 1, 16},    {3, 17, 4, 2, 32},   {1, 511, 2, 1, 64},
                                      {2, 130, 2, 2, 128}, {1, 100, 3, 1, 80},  {1, 64, 2, 2, 128},
-                                     {3, 65, 1, 1, 8},    {1, 129, 2, 1, 256}, {2, 40, 2, 2, 192}};
+                                     {3, 65, 1, 1, 8},    {1, 129, 2, 1, 256}, {2, 40, 2, 2, 192},
+                                     {3, 1, 2, 1, 64},    {2, 17, 6, 2, 64},   {2, 511, 4, 2, 128},
+                                     {1, 1, 1, 1, 128},   {1, 640, 3, 1, 64},  {2, 1024, 4, 1, 128}};
     for (const AttentionShape& shape : shapes)
         for (const Dtype dtype : kFloatTypes) check(dtype, shape);
 }
