@@ -38,6 +38,9 @@ void swiglu_backward(Context&, Tensor dgate_up, Tensor dout, Tensor gate_up);
 
 void matmul(Context&, Tensor out, Operand a, Operand b, bool accumulate);
 size_t matmul_scratch(int64_t rows, int64_t cols, int64_t inner);
+void time_matmuls(Context&, bool timed);
+std::vector<MatmulChoice> matmul_choices(Context&);
+void choose_matmuls(Context&, const std::vector<MatmulChoice>& choices);
 /// Throws unless the BLAS agrees with a plain loop: old builds compute wrong products on some processors.
 void check_blas();
 

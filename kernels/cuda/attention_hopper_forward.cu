@@ -162,7 +162,7 @@ __device__ void attend(ForwardShared<D>& shared, const ForwardTensors& t, const 
     uint32_t largest = store_rows<D, kQueries>(to, sums, inverse, shared.queries, first, group + 1);
     if (!t.amax) return;
     largest = warp_reduce(largest, Max{});
-    if (threadIdx.x % kWarp == 0) atomicMax(t.amax, largest);
+    if (threadIdx.x % kWarp == 0) amax_into(t.amax, largest);
 }
 
 template <int D>

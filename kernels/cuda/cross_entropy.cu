@@ -1,7 +1,8 @@
-// Cross-entropy of each row of logits, its gradient in place, and the sum of the losses. One block a row: one
-// pass finds the maximum and the sum of exponentials together, a second writes the gradient.
+// Cross-entropy of each row of logits, its gradient in place, and the sum of the losses. One block a row: a
+// pass that reads it and finds the maximum, one for the sum of exponentials, one that writes the gradient.
 #include <cfloat>
 
+#include "kernels/cuda/device/shared.h"
 #include "kernels/cuda/elementwise.h"
 
 namespace q2::cuda {
@@ -10,48 +11,61 @@ namespace {
 constexpr int kRowThreads = 512;
 constexpr int kLossThreads = 1024;
 
-/// A running softmax denominator: sum of exp(x - max).
-struct Denominator {
-    float max, sum;
+constexpr size_t kCachedBytes = 72 << 10;  // of a row, so that three blocks share a multiprocessor of 227 KB
+
+/// A row of logits, of which the first `cached` are kept in shared memory: global memory is read once. A
+/// thread comes back to its own columns only, so nothing waits.
+template <int W, class T>
+struct Row {
+    T *logits, *cache;
+    int64_t vocab, cached;
+
+    /// f(col, x) for this thread's columns, x being the W logits from col on.
+    template <class F>
+    __device__ __forceinline__ void for_each(F f) const {
+        for (int64_t col = threadIdx.x * W; col < vocab; col += kRowThreads * W) {
+            float x[W];
+            load<W>(col < cached ? cache + col : logits + col, x);
+            f(col, x);
+        }
+    }
+    /// Fills the cache; returns the largest of this thread's logits. A NaN is passed over: the sum meets it.
+    __device__ __forceinline__ float fetch() const {
+        float largest = -FLT_MAX;  // finite: the difference of two infinities would be a NaN
+        for (int64_t col = threadIdx.x * W; col < vocab; col += kRowThreads * W) {
+            float x[W];
+            load<W>(logits + col, x);
+            if (col < cached) store<W>(cache + col, x);
+            for (int j = 0; j < W; ++j) largest = fmaxf(largest, x[j]);
+        }
+        return largest;
+    }
 };
 
-__device__ __forceinline__ Denominator include(Denominator d, float x) {
-    if (x <= d.max) return {d.max, d.sum + expf(x - d.max)};
-    return {x, d.sum * expf(d.max - x) + 1.0f};  // a NaN comes here, and stays
-}
-
 template <int W, class T>
-__device__ Denominator row_denominator(const T* logits, int64_t vocab) {
-    Denominator d{-FLT_MAX, 0.0f};  // finite: the difference of two infinities would be a NaN
-    for (int64_t col = threadIdx.x * W; col < vocab; col += kRowThreads * W) {
-        float x[W];
-        load<W>(logits + col, x);
-        for (int j = 0; j < W; ++j) d = include(d, x[j]);
-    }
-    const float largest = block_reduce(d.max, Max{});
-    return {largest, block_reduce(d.sum * expf(d.max - largest), Sum{})};
-}
-
-template <int W, class T>
-__global__ void loss_kernel(float* losses, T* logits, const int32_t* targets, int64_t vocab,
-                            float gradient_scale, bool want_gradient) {
-    const int64_t row = blockIdx.x;
-    T* x = logits + row * vocab;
-    const int32_t target = targets[row];
-    const Denominator d = row_denominator<W>(x, vocab);
+__global__ void __launch_bounds__(kRowThreads)
+    loss_kernel(float* losses, T* logits, const int32_t* targets, int64_t vocab, int64_t cached,
+                float gradient_scale, bool want_gradient) {
+    const Row<W, T> row{logits + blockIdx.x * vocab, dynamic_shared<T>(), vocab, cached};
+    const int32_t target = targets[blockIdx.x];
+    const float largest = block_reduce(row.fetch(), Max{});
+    float sum = 0.0f;
+    row.for_each([&](int64_t, const float(&x)[W]) {
+        for (int j = 0; j < W; ++j) sum += __expf(x[j] - largest);
+    });
+    sum = block_reduce(sum, Sum{});
     if (threadIdx.x == 0)  // the difference of the large numbers first, so that it loses nothing
-        losses[row] = target < 0 ? 0.0f : logf(d.sum) + (d.max - to_float(x[target]));
+        losses[blockIdx.x] = target < 0 ? 0.0f : logf(sum) + (largest - to_float(row.logits[target]));
     if (!want_gradient) return;
     __syncthreads();  // the target's logit has been read before it is overwritten
-    const float inverse = 1.0f / d.sum;
-    for (int64_t col = threadIdx.x * W; col < vocab; col += kRowThreads * W) {
-        float g[W];
-        load<W>(x + col, g);
-        for (int j = 0; j < W; ++j)
-            g[j] = target < 0 ? 0.0f
-                              : gradient_scale * (expf(g[j] - d.max) * inverse - float(col + j == target));
-        store<W>(x + col, g);
-    }
+    const float factor = target < 0 ? 0.0f : gradient_scale / sum;
+    row.for_each([&](int64_t col, float(&x)[W]) {
+        for (int j = 0; j < W; ++j) {
+            x[j] = target < 0 ? 0.0f : __expf(x[j] - largest) * factor;
+            if (col + j == target) x[j] -= gradient_scale;
+        }
+        store<W>(row.logits + col, x);
+    });
 }
 
 __global__ void add_kernel(float* total, const float* losses, int64_t count, float scale) {
@@ -70,9 +84,10 @@ void cross_entropy(Context& ctx, Tensor losses, Tensor logits, Tensor targets, f
     for_float_type(logits.dtype, [&](auto type) {
         for_width(rows_are_wide({logits}), [&](auto width) {
             using T = decltype(type);
-            Launch{stream_of(ctx), blocks_for(logits.rows, 1), kRowThreads}(
+            const int64_t cached = std::min(logits.cols, int64_t(kCachedBytes / sizeof(T)));
+            Launch{stream_of(ctx), blocks_for(logits.rows, 1), kRowThreads, size_t(cached) * sizeof(T)}(
                 loss_kernel<width, T>, losses.as<float>(), logits.as<T>(), targets.as<int32_t>(), logits.cols,
-                gradient_scale, want_gradient);
+                cached, gradient_scale, want_gradient);
         });
     });
 }

@@ -37,6 +37,9 @@ void swiglu_backward(Context&, Tensor dgate_up, Tensor dout, Tensor gate_up);
 
 void matmul(Context&, Tensor out, Operand a, Operand b, bool accumulate);
 size_t matmul_scratch(int64_t rows, int64_t cols, int64_t inner);
+void time_matmuls(Context&, bool timed);
+std::vector<MatmulChoice> matmul_choices(Context&);
+void choose_matmuls(Context&, const std::vector<MatmulChoice>& choices);
 
 void quantize(Context&, const Quantized& out, Operand source, const Amax* amax, const QuantSpec&,
               const Rotation&, const Address&);

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "kernels/cuda/device/check_cuda.h"
-#include "tensor/context.h"
+#include "ops/ops.h"
 
 namespace q2::cuda {
 
@@ -60,7 +60,9 @@ struct DeviceState {
     LtHandle lt;
     DeviceBytes words_memory;
     StagingRing staging;
-    std::map<std::array<int64_t, 10>, std::unique_ptr<MatmulPlan>> plans;
+    std::map<MatmulChoice::Product, std::unique_ptr<MatmulPlan>> plans;
+    std::map<MatmulChoice::Product, MatmulChoice::Algorithm> chosen;  ///< earlier, by another process
+    bool time_matmuls = false;
 
     explicit DeviceState(int device);
     ~DeviceState();

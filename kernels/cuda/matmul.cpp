@@ -1,8 +1,10 @@
 // out = alpha A B^T through cuBLASLt, float32 accumulation. cuBLASLt is column-major: row-major out (M, N) is
 // its N x M matrix, so its first operand is our B, its second our A.
+#include <cstring>
+
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/matmul_alpha.h"
-#include "kernels/cuda/matmul_plan.h"
+#include "kernels/cuda/matmul_choice.h"
 
 namespace q2::cuda {
 namespace {
@@ -39,7 +41,7 @@ struct Problem {
     Tensor out;
 
     /// What the choice of an algorithm depends on.
-    std::array<int64_t, 10> key() const {
+    MatmulChoice::Product key() const {
         return {out.rows,
                 out.cols,
                 a.inner(),
@@ -105,18 +107,22 @@ LtPreference make_preference(const Problem& p) {
     return preference;
 }
 
-std::unique_ptr<MatmulPlan> make_plan(cublasLtHandle_t lt, const Problem& p) {
-    auto plan = std::make_unique<MatmulPlan>(MatmulPlan{
-        make_operation(p), make_layout(p.b.stored), make_layout(p.a.stored), make_layout(p.out), {}});
-    cublasLtMatmulHeuristicResult_t best;
-    int found = 0;
-    check_cublas(cublasLtMatmulAlgoGetHeuristic(lt, plan->operation.get(), plan->a.get(), plan->b.get(),
-                                                plan->out.get(), plan->out.get(), make_preference(p).get(), 1,
-                                                &best, &found),
-                 concat("cublasLtMatmulAlgoGetHeuristic for ", p.describe()).c_str());
-    check(found == 1, Exit::device, "cuBLASLt has no algorithm for ", p.describe());
-    plan->algorithm = best.algo;
-    return plan;
+MatmulPlan make_plan(const Problem& p) {
+    return {make_operation(p), make_layout(p.b.stored), make_layout(p.a.stored), make_layout(p.out), {}};
+}
+
+/// By the earlier choice for this product, by time, or by the heuristic.
+cublasLtMatmulAlgo_t choose(const DeviceState& state, const Problem& p, const MatmulCall& call) {
+    const std::string what = p.describe();
+    const auto earlier = state.chosen.find(p.key());
+    if (earlier != state.chosen.end()) {
+        cublasLtMatmulAlgo_t algorithm;
+        std::memcpy(&algorithm, earlier->second.data(), sizeof algorithm);
+        check_choice(state, call.plan, algorithm, kWorkspace, what);
+        return algorithm;
+    }
+    const auto found = candidates(state, call.plan, make_preference(p).get(), what);
+    return state.time_matmuls ? fastest(state, call, found, p.out.bytes()) : found.front();
 }
 
 void check_problem(const Problem& p, bool accumulate) {
@@ -145,14 +151,37 @@ void matmul(Context& ctx, Tensor out, Operand a, Operand b, bool accumulate) {
     check_problem(p, accumulate);
     DeviceState& state = state_of(ctx);
     std::unique_ptr<MatmulPlan>& plan = state.plans[p.key()];
-    if (!plan) plan = make_plan(state.lt.get(), p);
-    void* workspace = Scratch(ctx, "matmul").take<char>(kWorkspace);
-    const float* alpha = alpha_of(p, state.words(), state.stream.get());
-    const float* beta = accumulate ? &state.words()->one : &state.words()->zero;
-    check_cublas(cublasLtMatmul(state.lt.get(), plan->operation.get(), alpha, p.b.stored.data, plan->a.get(),
-                                p.a.stored.data, plan->b.get(), beta, out.data, plan->out.get(), out.data,
-                                plan->out.get(), &plan->algorithm, workspace, kWorkspace, state.stream.get()),
-                 "cublasLtMatmul");
+    const bool fresh = !plan;
+    if (fresh) plan = std::make_unique<MatmulPlan>(make_plan(p));
+    const MatmulCall call{*plan,
+                          p.b.stored.data,
+                          p.a.stored.data,
+                          alpha_of(p, state.words(), state.stream.get()),
+                          accumulate ? &state.words()->one : &state.words()->zero,
+                          out.data,
+                          Scratch(ctx, "matmul").take<char>(kWorkspace),
+                          kWorkspace};
+    if (fresh) plan->algorithm = choose(state, p, call);
+    check_cublas(run(state, call, plan->algorithm, out.data), "cublasLtMatmul");
+}
+
+void time_matmuls(Context& ctx, bool timed) { state_of(ctx).time_matmuls = timed; }
+
+std::vector<MatmulChoice> matmul_choices(Context& ctx) {
+    std::vector<MatmulChoice> choices;
+    for (const auto& [product, plan] : state_of(ctx).plans) {
+        choices.push_back({product, {}});
+        static_assert(sizeof choices.back().algorithm == sizeof plan->algorithm);
+        std::memcpy(choices.back().algorithm.data(), &plan->algorithm, sizeof plan->algorithm);
+    }
+    return choices;
+}
+
+void choose_matmuls(Context& ctx, const std::vector<MatmulChoice>& choices) {
+    DeviceState& state = state_of(ctx);
+    state.plans.clear();
+    state.chosen.clear();
+    for (const MatmulChoice& choice : choices) state.chosen[choice.product] = choice.algorithm;
 }
 
 size_t matmul_scratch(int64_t, int64_t, int64_t) { return Scratch::rounded(kWorkspace); }

@@ -5,21 +5,21 @@
 namespace q2::cuda {
 namespace {
 
-constexpr int kPairs = 4;  // pairs a thread turns: D/2 is a multiple of 4
+constexpr int kPairs = 4;  // pairs a thread turns at a time: D/2 is a multiple of 4
 
+/// A block turns one token.
 template <class T>
-__global__ void rope_kernel(T* qkv, const float* table, int64_t tokens, AttentionShape shape,
-                            float direction) {
-    const int64_t half = shape.head_size / 2, groups = half / kPairs;
-    const int64_t turned_heads = shape.heads + shape.kv_heads;
-    strided_for(tokens * turned_heads * groups, [&](int64_t i) {
-        const int64_t pair = i % groups * kPairs, head = i / groups % turned_heads;
-        const int64_t token = i / groups / turned_heads;
-        const float* angles = table + token % shape.sequence * shape.head_size + pair;
-        T* x = qkv + token * shape.qkv_width() + head * shape.head_size + pair;
+__global__ void rope_kernel(T* qkv, const float* table, AttentionShape shape, float direction) {
+    const int half = int(shape.head_size) / 2, groups = half / kPairs;
+    const int count = int(shape.heads + shape.kv_heads) * groups;
+    const float* angles = table + blockIdx.x % uint32_t(shape.sequence) * shape.head_size;
+    T* token = qkv + blockIdx.x * shape.qkv_width();
+    for (int i = threadIdx.x; i < count; i += blockDim.x) {
+        const int pair = i % groups * kPairs;
+        T* x = token + i / groups * shape.head_size + pair;
         float cosine[kPairs], sine[kPairs], a[kPairs], b[kPairs], turned_a[kPairs], turned_b[kPairs];
-        load<kPairs>(angles, cosine);
-        load<kPairs>(angles + half, sine);
+        load<kPairs>(angles + pair, cosine);
+        load<kPairs>(angles + pair + half, sine);
         load<kPairs>(x, a);
         load<kPairs>(x + half, b);
         for (int j = 0; j < kPairs; ++j) {
@@ -28,7 +28,7 @@ __global__ void rope_kernel(T* qkv, const float* table, int64_t tokens, Attentio
         }
         store<kPairs>(x, turned_a);
         store<kPairs>(x + half, turned_b);
-    });
+    }
 }
 
 }  // namespace
@@ -40,11 +40,11 @@ void rope(Context& ctx, Tensor qkv, Tensor table, AttentionShape shape, Directio
             " is not a multiple of ", 2 * kPairs);
     require(table.rows >= shape.sequence && table.cols == shape.head_size, "rope: the table is (", table.rows,
             ", ", table.cols, ") for ", shape.sequence, " positions of ", shape.head_size);
-    const int64_t groups = shape.tokens() * (shape.heads + shape.kv_heads) * shape.head_size / (2 * kPairs);
     for_float_type(qkv.dtype, [&](auto type) {
         using T = decltype(type);
-        strided_launch(ctx, groups)(rope_kernel<T>, qkv.as<T>(), table.as<float>(), qkv.rows, shape,
-                                    direction == Direction::forward ? 1.0f : -1.0f);
+        Launch{stream_of(ctx), blocks_for(qkv.rows, 1), kThreads}(
+            rope_kernel<T>, qkv.as<T>(), table.as<float>(), shape,
+            direction == Direction::forward ? 1.0f : -1.0f);
     });
 }
 

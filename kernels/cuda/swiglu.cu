@@ -5,40 +5,48 @@
 namespace q2::cuda {
 namespace {
 
-__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+/// Within a few units of float32's last place: the exact functions would take longer than the memory does.
+__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+
+/// Offsets of W neighbours in a row: of the product, of the gate and of up. f(product, gate, up) for a
+/// thread's share of row blockIdx.x.
+template <int W, class F>
+__device__ __forceinline__ void for_row(int64_t width, F f) {
+    const int64_t row = blockIdx.x;
+    for (int64_t col = threadIdx.x * W; col < width; col += blockDim.x * W)
+        f(row * width + col, row * 2 * width + col, row * 2 * width + width + col);
+}
 
 template <int W, class T>
-__global__ void forward_kernel(T* out, const T* gate_up, int64_t rows, int64_t groups, uint32_t* amax) {
+__global__ void forward_kernel(T* out, const T* gate_up, int64_t width, uint32_t* amax) {
     uint32_t largest = 0;
-    strided_for(rows * groups, [&](int64_t i) {
-        const int64_t row = i / groups, col = i % groups * W, width = groups * W;
+    for_row<W>(width, [&](int64_t to, int64_t gate_at, int64_t up_at) {
         float gate[W], up[W], y[W];
-        load<W>(gate_up + row * 2 * width + col, gate);
-        load<W>(gate_up + row * 2 * width + width + col, up);
+        load<W>(gate_up + gate_at, gate);
+        load<W>(gate_up + up_at, up);
         for (int j = 0; j < W; ++j) {
             y[j] = rounded_to<T>(gate[j] * sigmoid(gate[j]) * up[j]);
             largest = max(largest, magnitude_bits(y[j]));
         }
-        store<W>(out + row * width + col, y);
+        store<W>(out + to, y);
     });
     if (amax) block_amax_into(amax, largest);
 }
 
 template <int W, class T>
-__global__ void backward_kernel(T* dgate_up, const T* dout, const T* gate_up, int64_t rows, int64_t groups) {
-    strided_for(rows * groups, [&](int64_t i) {
-        const int64_t row = i / groups, col = i % groups * W, width = groups * W;
+__global__ void backward_kernel(T* dgate_up, const T* dout, const T* gate_up, int64_t width) {
+    for_row<W>(width, [&](int64_t from, int64_t gate_at, int64_t up_at) {
         float gate[W], up[W], d[W];
-        load<W>(gate_up + row * 2 * width + col, gate);
-        load<W>(gate_up + row * 2 * width + width + col, up);
-        load<W>(dout + row * width + col, d);
+        load<W>(gate_up + gate_at, gate);
+        load<W>(gate_up + up_at, up);
+        load<W>(dout + from, d);
         for (int j = 0; j < W; ++j) {
             const float s = sigmoid(gate[j]), g = gate[j];
             gate[j] = d[j] * up[j] * s * (1.0f + g * (1.0f - s));
             up[j] = d[j] * g * s;
         }
-        store<W>(dgate_up + row * 2 * width + col, gate);
-        store<W>(dgate_up + row * 2 * width + width + col, up);
+        store<W>(dgate_up + gate_at, gate);
+        store<W>(dgate_up + up_at, up);
     });
 }
 
@@ -55,8 +63,8 @@ void swiglu_forward(Context& ctx, Tensor out, Tensor gate_up, Amax* amax) {
     for_float_type(out.dtype, [&](auto type) {
         for_width(rows_are_wide({out, gate_up}), [&](auto width) {
             using T = decltype(type);
-            strided_launch(ctx, out.size() / width)(forward_kernel<width, T>, out.as<T>(), gate_up.as<T>(),
-                                                    out.rows, out.cols / width, cleared(ctx, amax));
+            Launch{stream_of(ctx), blocks_for(out.rows, 1), kThreads}(
+                forward_kernel<width, T>, out.as<T>(), gate_up.as<T>(), out.cols, cleared(ctx, amax));
         });
     });
 }
@@ -67,9 +75,8 @@ void swiglu_backward(Context& ctx, Tensor dgate_up, Tensor dout, Tensor gate_up)
     for_float_type(dout.dtype, [&](auto type) {
         for_width(rows_are_wide({dgate_up, dout, gate_up}), [&](auto width) {
             using T = decltype(type);
-            strided_launch(ctx, dout.size() / width)(backward_kernel<width, T>, dgate_up.as<T>(),
-                                                     dout.as<T>(), gate_up.as<T>(), dout.rows,
-                                                     dout.cols / width);
+            Launch{stream_of(ctx), blocks_for(dout.rows, 1), kThreads}(
+                backward_kernel<width, T>, dgate_up.as<T>(), dout.as<T>(), gate_up.as<T>(), dout.cols);
         });
     });
 }

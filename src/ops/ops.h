@@ -6,7 +6,9 @@
 // choice, apart). Every sum has a fixed order, so the same inputs give the same bits on the same backend.
 #pragma once
 
+#include <array>
 #include <string>
+#include <vector>
 
 #include "ops/quant_spec.h"
 #include "ops/step_state.h"
@@ -56,6 +58,15 @@ struct MemoryUse {
     size_t held = 0;   ///< now; CPU: resident, by this process; GPU: by all processes
     size_t peak = 0;   ///< CPU: the largest `held` of this process so far; GPU: as `held`, which only grows
     size_t total = 0;  ///< of the device; CPU: of the machine, or the container's limit
+};
+
+/// Which algorithm of its library a backend took for a product. Both parts are the backend's own; the same
+/// choice gives the same bits.
+struct MatmulChoice {
+    using Product = std::array<int64_t, 10>;
+    using Algorithm = std::array<uint64_t, 8>;
+    Product product{};
+    Algorithm algorithm{};
 };
 
 struct AdamWSettings {
@@ -124,6 +135,11 @@ struct Ops {
     /// transposed here.
     void (*matmul)(Context&, Tensor out, Operand a, Operand b, bool accumulate);
     size_t (*matmul_scratch)(int64_t rows, int64_t cols, int64_t inner);
+    /// Whether a product's first call picks its algorithm by time; at first, by the library's heuristic.
+    void (*time_matmuls)(Context&, bool timed);
+    std::vector<MatmulChoice> (*matmul_choices)(Context&);  ///< of all products so far
+    /// Forgets the choices so far; products among `choices` take the algorithm given, on their first call.
+    void (*choose_matmuls)(Context&, const std::vector<MatmulChoice>& choices);
     /// Quantises `source` (rows, inner) into the parts of `out` that are not null. The source may be stored
     /// transposed, may be codes (their `value`), and is padded with zeros to out.inner; it is rotated first.
     /// A kept operand becomes its dense form with tensor scale 1, or, from unrotated codes, exactly their

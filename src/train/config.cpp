@@ -133,6 +133,13 @@ void add(std::vector<Field>& f, TrainConfig& t) {
     f.push_back(
         {"train.backend", &t.backend, "auto: a usable GPU, else the CPU", {}, {"auto", "cpu", "cuda"}});
     f.push_back({"train.device", &t.device, "the GPU's number", {0, 1024}});
+    f.push_back({"train.matmul",
+                 &t.matmul,
+                 "how a GPU's algorithm for a product is chosen: by cuBLASLt's heuristic, or the fastest of "
+                 "its first "
+                 "eight as timed once; a resumed run keeps the choices",
+                 {},
+                 {"heuristic", "timed"}});
     f.push_back({"train.threads", &t.threads, "of the CPU; 0: one a core", {0, 4096}});
 }
 

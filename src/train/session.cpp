@@ -39,6 +39,7 @@ Session::Session(const Config& c, int64_t batch, bool trained)
       memory_bytes_(ctx(), bytes_to_carve(c, backend_.ops(), batch, trained)),
       arena_(memory_bytes_.data(), memory_bytes_.bytes()),
       memory_(carve(c, backend_.ops(), batch, trained, arena_)) {
+    backend_.ops().time_matmuls(ctx(), config_.train.matmul == "timed");
     ctx().scratch = scratch_.data();
     ctx().scratch_bytes = scratch_.bytes();
     upload_rope_table(ctx(), memory_.model);

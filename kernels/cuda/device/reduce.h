@@ -49,10 +49,15 @@ __device__ T block_reduce(T x, Combine combine) {
     return total;
 }
 
+/// Raises *amax to `magnitude`. It only grows, so a look first saves most of the atomics, which take turns.
+__device__ __forceinline__ void amax_into(uint32_t* amax, uint32_t magnitude) {
+    if (magnitude > *static_cast<volatile uint32_t*>(amax)) atomicMax(amax, magnitude);
+}
+
 /// Raises *amax to the largest magnitude a block saw; integer maxima are exact in any order.
 __device__ __forceinline__ void block_amax_into(uint32_t* amax, uint32_t magnitude) {
     const uint32_t largest = block_reduce(magnitude, Max{});
-    if (threadIdx.x == 0) atomicMax(amax, largest);
+    if (threadIdx.x == 0) amax_into(amax, largest);
 }
 
 }  // namespace q2::cuda

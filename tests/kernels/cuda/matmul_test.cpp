@@ -1,4 +1,6 @@
 // Products on the GPU against the CPU: shapes, types, orders of storage, accumulation, tensor scales.
+#include <algorithm>
+
 #include "tests/support/both_backends.h"
 
 namespace q2::test {
@@ -75,6 +77,40 @@ TEST_F(CudaMatmul, AppliesTensorScales) {
                                 b_quantised ? Operand{.q = &qb} : Operand{.dense = right}, false);
                 return std::vector<Floats>{out.floats()};
             });
+}
+
+/// A timed choice computes the same product, and another context that is told of it gets the same bits.
+TEST_F(CudaMatmul, ChoicesCarryOver) {
+    cuda().ops->time_matmuls(cuda(), true);
+    check(Dtype::bf16, Dtype::f32, {.rows = 640, .cols = 384, .inner = 4096, .accumulate = true});
+    check(Dtype::bf16, Dtype::bf16, {.rows = 2048, .cols = 640, .inner = 1792, .b_transposed = true});
+    const std::vector<MatmulChoice> choices = cuda().ops->matmul_choices(cuda());
+    ASSERT_EQ(choices.size(), 2u);
+    std::string why;
+    const auto other = open_backend("cuda", &why);
+    ASSERT_TRUE(other) << why;
+    Context& ctx = other->context();
+    ctx.ops->choose_matmuls(ctx, choices);
+    const auto product = [&](Context& on) {
+        const LentScratch scratch(on, on.ops->matmul_scratch(640, 384, 4096));
+        const DeviceTensor a(on, 640, 4096, std::vector<Bf16>(640 * 4096, to_bf16(0.3f)));
+        const DeviceTensor b(on, 384, 4096, std::vector<Bf16>(384 * 4096, to_bf16(0.7f)));
+        const DeviceTensor out(on, 640, 384, Floats(640 * 384, 1.0f));
+        on.ops->matmul(on, out, {.dense = a}, {.dense = b}, true);
+        return out.floats();
+    };
+    EXPECT_EQ(product(ctx), product(cuda()));
+    const std::vector<MatmulChoice> taken = ctx.ops->matmul_choices(ctx);
+    ASSERT_EQ(taken.size(), 1u);
+    const auto same = std::find_if(choices.begin(), choices.end(),
+                                   [&](const MatmulChoice& c) { return c.product == taken[0].product; });
+    ASSERT_NE(same, choices.end());
+    EXPECT_EQ(taken[0].algorithm, same->algorithm);
+
+    std::vector<MatmulChoice> broken = choices;
+    for (MatmulChoice& c : broken) c.algorithm.fill(~uint64_t(0));
+    ctx.ops->choose_matmuls(ctx, broken);
+    EXPECT_THROW(product(ctx), Error);
 }
 
 TEST_F(CudaMatmul, RefusesWhatItCannotMultiply) {
