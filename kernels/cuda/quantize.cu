@@ -2,7 +2,7 @@
 // maximum is not known yet, a first pass finds it; both passes load and rotate anew, which costs less memory
 // and traffic than keeping the operand in float32 between them.
 #include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/quantize_round.h"
+#include "kernels/cuda/quantize_request.h"
 
 namespace q2::cuda {
 namespace {
@@ -39,44 +39,6 @@ __global__ void __launch_bounds__(kTileThreads)
     for_each_block(in, shared, [&](const BlockPlace& at, const float(&x)[kBlock]) {
         if (at.inside) store<kBlock>(out.dense + at.row * in.inner + at.block * kBlock, x);
     });
-}
-
-// ---- What the kernels are told
-
-QuantizeSource source_of(const Operand& o, bool exact_codes) {
-    if (!o.q)
-        return {o.dense.dtype == Dtype::f32 ? Stored::f32 : Stored::bf16,
-                o.transposed,
-                rows_are_wide({o.dense}),
-                false,
-                o.dense.data,
-                nullptr,
-                nullptr,
-                o.dense.rows,
-                o.dense.cols};
-    return {Stored::codes,
-            o.transposed,
-            true,
-            o.q->grid() == Grid::tile,
-            o.q->codes.as<uint8_t>(),
-            o.q->scales.as<uint8_t>(),
-            exact_codes ? nullptr : o.q->tensor_scale.as<float>(),
-            o.q->rows,
-            o.q->inner};
-}
-
-QuantizeRotation rotation_of(const Rotation& rotation, const Address& a) {
-    return {rotation, a, {a.given ? a.given->signs : nullptr, a.given ? a.given->signs2 : nullptr}};
-}
-
-BlockDraws draws_of(const Address& a, int64_t inner) {
-    return {a, a.given ? a.given->uniform_element : nullptr, a.given ? a.given->uniform_block : nullptr,
-            inner};
-}
-
-QuantizeOutput output_of(const Quantized& out) {
-    return {static_cast<uint8_t*>(out.codes.data), static_cast<uint8_t*>(out.scales.data),
-            out.dense ? out.dense.as<Bf16>() : nullptr, out.tensor_scale.as<float>(), out.inner};
 }
 
 void check_request(const Quantized& out, const Operand& source, const QuantSpec& spec,
@@ -139,6 +101,12 @@ void for_scheme(const QuantSpec& spec, F f) {
 void quantize(Context& ctx, const Quantized& out, Operand source, const Amax* amax, const QuantSpec& spec,
               const Rotation& rotation, const Address& address) {
     check_request(out, source, spec, rotation);
+    if (tiles_can(spec) && (source.transposed || rotation.size > 0 || spec.rounding != Rounding::nearest)) {
+        const TileRequest request{&out, &spec, &rotation, &address, amax};
+        Amax* found = Scratch(ctx, "quantize").take<Amax>(2);
+        return quantize_tiles(ctx, source_of(source, false), source.transposed ? TileRequest{} : request,
+                              source.transposed ? request : TileRequest{}, found);
+    }
     const bool keep = spec.rounding == Rounding::keep;
     const bool exact_codes = keep && source.q && rotation.size == 0;
     const QuantizeInput in{source_of(source, exact_codes), rotation_of(rotation, address), out.rows,
@@ -162,12 +130,19 @@ void quantize(Context& ctx, const Quantized& out, Operand source, const Amax* am
 void quantize_gradient(Context& ctx, const Quantized* for_dgrad, const Quantized* for_wgrad, Tensor e,
                        const GemmSpec& dgrad, const GemmSpec& wgrad, const Address& dgrad_address,
                        const Address& wgrad_address) {
-    if (for_dgrad) quantize(ctx, *for_dgrad, {.dense = e}, nullptr, dgrad.a, dgrad.rotation, dgrad_address);
-    if (for_wgrad)
-        quantize(ctx, *for_wgrad, {.dense = e, .transposed = true}, nullptr, wgrad.a, wgrad.rotation,
-                 wgrad_address);
+    const Operand straight{.dense = e}, transposed{.dense = e, .transposed = true};
+    if (for_dgrad && for_wgrad && tiles_can(dgrad.a) && tiles_can(wgrad.a)) {
+        check_request(*for_dgrad, straight, dgrad.a, dgrad.rotation);
+        check_request(*for_wgrad, transposed, wgrad.a, wgrad.rotation);
+        return quantize_tiles(ctx, source_of(straight, false),
+                              {for_dgrad, &dgrad.a, &dgrad.rotation, &dgrad_address, nullptr},
+                              {for_wgrad, &wgrad.a, &wgrad.rotation, &wgrad_address, nullptr},
+                              Scratch(ctx, "quantize_gradient").take<Amax>(2));
+    }
+    if (for_dgrad) quantize(ctx, *for_dgrad, straight, nullptr, dgrad.a, dgrad.rotation, dgrad_address);
+    if (for_wgrad) quantize(ctx, *for_wgrad, transposed, nullptr, wgrad.a, wgrad.rotation, wgrad_address);
 }
 
-size_t quantize_scratch(int64_t, int64_t) { return Scratch::rounded(sizeof(Amax)); }
+size_t quantize_scratch(int64_t, int64_t) { return Scratch::rounded(2 * sizeof(Amax)); }
 
 }  // namespace q2::cuda

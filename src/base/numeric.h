@@ -24,6 +24,7 @@ Q2_HD float mul(float a, float b) { return __fmul_rn(a, b); }
 Q2_HD float add(float a, float b) { return __fadd_rn(a, b); }
 Q2_HD float sub(float a, float b) { return __fsub_rn(a, b); }
 Q2_HD float div(float a, float b) { return __fdiv_rn(a, b); }
+Q2_HD float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }  // only where a * b is exact
 Q2_HD uint32_t bits_of(float x) { return __float_as_uint(x); }
 Q2_HD float float_of(uint32_t bits) { return __uint_as_float(bits); }
 #else
@@ -31,6 +32,7 @@ Q2_HD float mul(float a, float b) { return a * b; }
 Q2_HD float add(float a, float b) { return a + b; }
 Q2_HD float sub(float a, float b) { return a - b; }
 Q2_HD float div(float a, float b) { return a / b; }
+Q2_HD float fused(float a, float b, float c) { return a * b + c; }  // only where a * b is exact
 Q2_HD uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
 Q2_HD float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 #endif
@@ -97,7 +99,12 @@ Q2_HD float e4m3_prob_up(float x) {
     return div(sub(x, lo), sub(hi, lo));
 }
 
-Q2_HD uint8_t e4m3_sr(float x, float u) { return uint8_t(e4m3_floor(x) + (u < e4m3_prob_up(x) ? 1 : 0)); }
+/// Up iff u < e4m3_prob_up(x). The gap is a power of two, so it may as well multiply u.
+Q2_HD uint8_t e4m3_sr(float x, float u) {
+    const uint8_t code = e4m3_floor(x);
+    const float lo = e4m3_value(code), gap = sub(e4m3_value(uint8_t(code + 1)), lo);
+    return uint8_t(code + (code < kE4m3Max && mul(u, gap) < sub(x, lo) ? 1 : 0));
+}
 
 // ---- E2M1: magnitudes 0 0.5 1 1.5 2 3 4 6; bit 3 is the sign, and the sign of zero is kept ----
 
@@ -120,6 +127,32 @@ Q2_HD int e2m1_rn(float x) {
     return code | e2m1_sign(x);
 }
 
+// The same roundings from value to value, in fewer instructions: E2M1 keeps one bit below the leading one,
+// and multiples of 0.5 below 1, so adding 2^22 (or 1.5 times that, for both signs) times the magnitude's
+// power of two, at least 1, leaves exactly the bits that stay.
+
+Q2_HD float with_sign_of(float magnitude, float x) {
+    return float_of(magnitude_bits(magnitude) | (bits_of(x) & 0x80000000u));
+}
+
+/// The power of two at or below |x|, at least 1.
+Q2_HD float e2m1_binade(float x) {
+    const float a = float_of(magnitude_bits(x));
+    return float_of(bits_of(a > 1.0f ? a : 1.0f) & 0x7f800000u);
+}
+
+/// e2m1_value(e2m1_rn(x)) for |x| < 7; beyond, what E2M1 with more exponents would hold, 8 or more.
+Q2_HD float e2m1_round(float x) {
+    const float binade = e2m1_binade(x);
+    return with_sign_of(fused(binade, -0x1.8p22f, fused(binade, 0x1.8p22f, x)), x);
+}
+
+/// The code of a value that E2M1 holds: scaled so that 0.5 is float32's subnormal, the bits line up.
+Q2_HD int e2m1_code(float value) {
+    const uint32_t bits = bits_of(mul(value, 0x1p-126f));
+    return int((bits >> 22 & 7u) | (bits >> 28 & 8u));
+}
+
 /// Stochastic between the neighbours lo <= min(|x|, 6) <= hi: up iff u < (a - lo) / (hi - lo).
 Q2_HD int e2m1_sr(float x, float u) {
     const float m = float_of(magnitude_bits(x));
@@ -128,8 +161,16 @@ Q2_HD int e2m1_sr(float x, float u) {
         (a >= 0.5f) + (a >= 1.0f) + (a >= 1.5f) + (a >= 2.0f) + (a >= 3.0f) + (a >= 4.0f) + (a >= 6.0f);
     if (code == 7) return 7 | e2m1_sign(x);
     const float lo = e2m1_magnitude(code), hi = e2m1_magnitude(code + 1);
-    const bool up = u < div(sub(a, lo), sub(hi, lo));
+    const bool up = mul(u, sub(hi, lo)) < sub(a, lo);  // the gap is a power of two: exact
     return (code + up) | e2m1_sign(x);
+}
+
+/// e2m1_value(e2m1_sr(x, u)).
+Q2_HD float e2m1_round_sr(float x, float u) {
+    const float m = float_of(magnitude_bits(x));
+    const float a = m < 6.0f ? m : 6.0f, gap = mul(e2m1_binade(a), 0.5f);
+    const float lo = a < 1.0f ? (a < 0.5f ? 0.0f : 0.5f) : float_of(bits_of(a) & 0xffc00000u);
+    return with_sign_of(mul(u, gap) < sub(a, lo) ? add(lo, gap) : lo, x);
 }
 
 }  // namespace q2

@@ -196,6 +196,25 @@ TEST(E2m1, StochasticSaturates) {
         }
 }
 
+TEST(E2m1, RoundingToValuesIsRoundingToCodes) {
+    std::vector<float> magnitudes = interesting_magnitudes(e2m1_codes());
+    for (uint32_t bits = 0; bits < bits_of(7.0f); bits += 997) magnitudes.push_back(float_of(bits));
+    for (const float magnitude : magnitudes)
+        for (const float x : {magnitude, -magnitude}) {
+            if (magnitude < 7.0f) {
+                ASSERT_EQ(bits_of(e2m1_round(x)), bits_of(e2m1_value(e2m1_rn(x)))) << std::hexfloat << x;
+            } else if (magnitude < 1e30f) {
+                ASSERT_GE(std::abs(e2m1_round(x)), 8.0f) << x;
+            }
+            for (const float u : {0.0f, 0.25f, 0.5f, 0.7f, 1.0f - 0x1p-24f})
+                ASSERT_EQ(bits_of(e2m1_round_sr(x, u)), bits_of(e2m1_value(e2m1_sr(x, u)))) << x << " " << u;
+        }
+}
+
+TEST(E2m1, ValuesGiveTheirCodesBack) {
+    for (int code = 0; code < 16; ++code) EXPECT_EQ(e2m1_code(e2m1_value(code)), code);
+}
+
 // What lets a bfloat16 product stand for an NVFP4 one.
 TEST(Formats, Bfloat16HoldsEveryProductOfTheTwo) {
     for (int code = 0; code < 16; ++code)

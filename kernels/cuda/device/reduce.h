@@ -26,6 +26,13 @@ struct Max {
     }
 };
 
+/// The larger of two magnitudes; a NaN wins.
+__device__ __forceinline__ float max_or_nan(float a, float b) {
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+}
+
 /// Every lane gets the result over the `lanes` (a power of two) neighbours it is grouped with.
 template <int lanes = kWarp, class T, class Combine>
 __device__ __forceinline__ T warp_reduce(T x, Combine combine) {
