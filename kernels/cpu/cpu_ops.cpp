@@ -15,6 +15,7 @@ const Ops* cpu_ops() {
         .release = cpu::release,
         .upload = cpu::upload,
         .download = cpu::download,
+        .copy = cpu::copy,
         .zero = cpu::zero,
         .synchronize = cpu::synchronize,
         .embedding_forward = cpu::embedding_forward,

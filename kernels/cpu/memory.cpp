@@ -68,6 +68,10 @@ void download(Context&, void* host, const void* device, size_t bytes) {
     if (bytes) std::memcpy(host, device, bytes);
 }
 
+void copy(Context&, void* to, const void* from, size_t bytes) {
+    if (bytes) std::memcpy(to, from, bytes);
+}
+
 void zero(Context&, void* device, size_t bytes) {
     if (bytes) std::memset(device, 0, bytes);
 }

@@ -70,17 +70,11 @@ __device__ __forceinline__ int own_row() {
 /// The thread's first column of each eight.
 __device__ __forceinline__ int own_column() { return threadIdx.x % 4 * 2; }
 
-__device__ __forceinline__ uint32_t pack(float low, float high) {
-    uint32_t both;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-}
-
 /// A product's registers, rounded, are the first operand of the next: the layouts agree.
 template <int n>
 __device__ __forceinline__ void pack(uint32_t (&to)[n / 2], const float (&x)[n]) {
 #pragma unroll
-    for (int i = 0; i < n / 2; ++i) to[i] = pack(x[2 * i], x[2 * i + 1]);
+    for (int i = 0; i < n / 2; ++i) to[i] = pack_bf16(x[2 * i], x[2 * i + 1]);
 }
 
 __device__ __forceinline__ float exp2_fast(float x) {

@@ -18,12 +18,12 @@ constexpr size_t kCachedBytes = 72 << 10;  // of a row, so that three blocks sha
 template <int W, class T>
 struct Row {
     T *logits, *cache;
-    int64_t vocab, cached;
+    int vocab, cached;
 
     /// f(col, x) for this thread's columns, x being the W logits from col on.
     template <class F>
     __device__ __forceinline__ void for_each(F f) const {
-        for (int64_t col = threadIdx.x * W; col < vocab; col += kRowThreads * W) {
+        for (int col = int(threadIdx.x) * W; col < vocab; col += kRowThreads * W) {
             float x[W];
             load<W>(col < cached ? cache + col : logits + col, x);
             f(col, x);
@@ -32,7 +32,7 @@ struct Row {
     /// Fills the cache; returns the largest of this thread's logits. A NaN is passed over: the sum meets it.
     __device__ __forceinline__ float fetch() const {
         float largest = -FLT_MAX;  // finite: the difference of two infinities would be a NaN
-        for (int64_t col = threadIdx.x * W; col < vocab; col += kRowThreads * W) {
+        for (int col = int(threadIdx.x) * W; col < vocab; col += kRowThreads * W) {
             float x[W];
             load<W>(logits + col, x);
             if (col < cached) store<W>(cache + col, x);
@@ -44,13 +44,13 @@ struct Row {
 
 template <int W, class T>
 __global__ void __launch_bounds__(kRowThreads)
-    loss_kernel(float* losses, T* logits, const int32_t* targets, int64_t vocab, int64_t cached,
-                float gradient_scale, bool want_gradient) {
-    const Row<W, T> row{logits + blockIdx.x * vocab, dynamic_shared<T>(), vocab, cached};
+    loss_kernel(float* losses, T* logits, const int32_t* targets, int vocab, int cached, float gradient_scale,
+                bool want_gradient) {
+    const Row<W, T> row{logits + int64_t(blockIdx.x) * vocab, dynamic_shared<T>(), vocab, cached};
     const int32_t target = targets[blockIdx.x];
     const float largest = block_reduce(row.fetch(), Max{});
     float sum = 0.0f;
-    row.for_each([&](int64_t, const float(&x)[W]) {
+    row.for_each([&](int, const float(&x)[W]) {
         for (int j = 0; j < W; ++j) sum += __expf(x[j] - largest);
     });
     sum = block_reduce(sum, Sum{});
@@ -59,11 +59,10 @@ __global__ void __launch_bounds__(kRowThreads)
     if (!want_gradient) return;
     __syncthreads();  // the target's logit has been read before it is overwritten
     const float factor = target < 0 ? 0.0f : gradient_scale / sum;
-    row.for_each([&](int64_t col, float(&x)[W]) {
-        for (int j = 0; j < W; ++j) {
-            x[j] = target < 0 ? 0.0f : __expf(x[j] - largest) * factor;
-            if (col + j == target) x[j] -= gradient_scale;
-        }
+    row.for_each([&](int col, float(&x)[W]) {
+        for (int j = 0; j < W; ++j) x[j] = target < 0 ? 0.0f : __expf(x[j] - largest) * factor;
+        if (target >= col && target < col + W)  // so that one comparison serves W logits
+            for (int j = 0; j < W; ++j) x[j] -= col + j == target ? gradient_scale : 0.0f;
         store<W>(row.logits + col, x);
     });
 }
@@ -84,7 +83,7 @@ void cross_entropy(Context& ctx, Tensor losses, Tensor logits, Tensor targets, f
     for_float_type(logits.dtype, [&](auto type) {
         for_width(rows_are_wide({logits}), [&](auto width) {
             using T = decltype(type);
-            const int64_t cached = std::min(logits.cols, int64_t(kCachedBytes / sizeof(T)));
+            const int cached = int(std::min(logits.cols, int64_t(kCachedBytes / sizeof(T))));
             Launch{stream_of(ctx), blocks_for(logits.rows, 1), kRowThreads, size_t(cached) * sizeof(T)}(
                 loss_kernel<width, T>, losses.as<float>(), logits.as<T>(), targets.as<int32_t>(), logits.cols,
                 cached, gradient_scale, want_gradient);

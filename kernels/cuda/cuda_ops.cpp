@@ -15,6 +15,7 @@ const Ops* cuda_ops() {
         .release = cuda::release,
         .upload = cuda::upload,
         .download = cuda::download,
+        .copy = cuda::copy,
         .zero = cuda::zero,
         .synchronize = cuda::synchronize,
         .embedding_forward = cuda::embedding_forward,

@@ -13,6 +13,7 @@ void* allocate(Context&, size_t bytes);
 void release(Context&, void*);
 void upload(Context&, void* device, const void* host, size_t bytes);
 void download(Context&, void* host, const void* device, size_t bytes);
+void copy(Context&, void* to, const void* from, size_t bytes);
 void zero(Context&, void* device, size_t bytes);
 void synchronize(Context&);
 

@@ -132,6 +132,10 @@ void download(Context& ctx, void* host, const void* device, size_t bytes) {
     Q2_CUDA(cudaStreamSynchronize(stream_of(ctx)));
 }
 
+void copy(Context& ctx, void* to, const void* from, size_t bytes) {
+    Q2_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(ctx)));
+}
+
 void zero(Context& ctx, void* device, size_t bytes) {
     Q2_CUDA(cudaMemsetAsync(device, 0, bytes, stream_of(ctx)));
 }

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "commands/bench_quant.h"
 #include "model/flops.h"
 #include "ops/profiler.h"
 #include "train/session.h"
@@ -170,11 +171,12 @@ void add_kind(CLI::App& bench, const char* what, const char* help, std::function
 }  // namespace
 
 void add_bench(CLI::App& app, std::function<int()>& run) {
-    CLI::App* bench = app.add_subcommand("bench", "Measure training on this machine, on random tokens");
+    CLI::App* bench = app.add_subcommand("bench", "Measure training, or its quantisers, on this machine");
     bench->require_subcommand(1);
     add_kind(*bench, "train", "Tokens a second, model FLOPs utilisation, memory", run);
     add_kind(*bench, "ops", "A step's time by op", run);
     add_bench_attention(*bench, run);
+    add_bench_quant(*bench, run);
 }
 
 }  // namespace q2

@@ -88,6 +88,7 @@ struct Ops {
     void (*release)(Context&, void*);
     void (*upload)(Context&, void* device, const void* host, size_t bytes);
     void (*download)(Context&, void* host, const void* device, size_t bytes);  ///< done on return
+    void (*copy)(Context&, void* to, const void* from, size_t bytes);          ///< within the device
     void (*zero)(Context&, void* device, size_t bytes);
     void (*synchronize)(Context&);
 
