@@ -107,7 +107,7 @@ __device__ __forceinline__ uint32_t store_rows(const HeadSlice& to, const float 
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const uint32_t both =
-                pack(x[4 * j + 2 * half] * factor[half], x[4 * j + 2 * half + 1] * factor[half]);
+                pack_bf16(x[4 * j + 2 * half] * factor[half], x[4 * j + 2 * half + 1] * factor[half]);
             *reinterpret_cast<uint32_t*>(place(row + 8 * half, j) + own_column()) = both;
             if (row + 8 * half < to.rows)
                 largest = max(largest, max(both << 16 & 0x7fff0000u, both & 0x7fff0000u));
