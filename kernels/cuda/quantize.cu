@@ -8,32 +8,44 @@ namespace q2::cuda {
 namespace {
 
 /// The first pass: *largest becomes the bits of the maximum that the tensor scale is made of.
-template <class Statistic>
-__global__ void __launch_bounds__(kTileThreads) statistic_kernel(uint32_t* largest, QuantizeInput in) {
+__global__ void __launch_bounds__(kTileThreads)
+    maximum_kernel(uint32_t* largest, const __grid_constant__ QuantizeInput in) {
     __shared__ QuantizeShared shared;
     uint32_t seen = 0;
     for_each_block(in, shared, [&](const BlockPlace& at, const float(&x)[kBlock]) {
-        if (at.inside) seen = max(seen, Statistic::statistic(x));
+        if (at.inside) seen = max(seen, block_maximum(x));
     });
     block_amax_into(largest, seen);
 }
 
 template <class Scheme>
 __global__ void __launch_bounds__(kTileThreads)
-    round_kernel(QuantizeOutput out, QuantizeInput in, BlockDraws draws, const uint32_t* largest) {
+    round_kernel(const __grid_constant__ QuantizeOutput out, const __grid_constant__ QuantizeInput in,
+                 const __grid_constant__ BlockDraws draws, const uint32_t* largest) {
     __shared__ QuantizeShared shared;
+    __shared__ float reciprocals[kE4m3Max + 1];
     const float s_t = Scheme::scale_of(float_of(*largest));
     if (blockIdx.x == 0 && threadIdx.x == 0) *out.tensor_scale = s_t;
-    for_each_block(in, shared, [&](const BlockPlace& at, const float(&x)[kBlock]) {
-        int codes[kBlock];
-        const uint8_t scale = Scheme::encode(at, x, s_t, draws, codes);
-        if (at.inside) out.template write<Scheme::kTileScales>(at, codes, scale);
+    if (Scheme::kValues && threadIdx.x <= kE4m3Max)
+        reciprocals[threadIdx.x] = scale_reciprocal(uint8_t(threadIdx.x), s_t);
+    const RoundScale round_scale(s_t, reciprocals);
+    // for_each_block synchronises before its first visit.
+    for_each_block(in, shared, [&](const BlockPlace& at, float(&x)[kBlock]) {
+        if constexpr (Scheme::kValues) {
+            const uint8_t scale = Scheme::encode_values(x, round_scale);
+            if (at.inside) out.write_values(at, x, scale);
+        } else {
+            int codes[kBlock];
+            const uint8_t scale = Scheme::encode(at, x, s_t, draws, codes);
+            if (at.inside) out.template write<Scheme::kTileScales>(at, codes, scale);
+        }
     });
 }
 
 /// A kept operand; `scale` is that of codes whose factor was left out, or null for 1.
 __global__ void __launch_bounds__(kTileThreads)
-    keep_kernel(QuantizeOutput out, QuantizeInput in, const float* scale) {
+    keep_kernel(const __grid_constant__ QuantizeOutput out, const __grid_constant__ QuantizeInput in,
+                const float* scale) {
     __shared__ QuantizeShared shared;
     if (blockIdx.x == 0 && threadIdx.x == 0) *out.tensor_scale = scale ? *scale : 1.0f;
     for_each_block(in, shared, [&](const BlockPlace& at, const float(&x)[kBlock]) {
@@ -91,8 +103,7 @@ void for_scheme(const QuantSpec& spec, F f) {
         case Rounding::stochastic:
             return for_rule<StochasticBlocks>(spec.rule, f);
         case Rounding::ms_eden:
-            if (spec.range == Range::post_hoc) return f(EdenPostHoc{});
-            return spec.correction == 128 ? f(EdenBlocks<128>{}) : f(EdenBlocks<16>{});
+            fail(Exit::internal, "quantize: MS-EDEN is for the tiled kernels");
     }
 }
 
@@ -116,12 +127,11 @@ void quantize(Context& ctx, const Quantized& out, Operand source, const Amax* am
     if (keep)
         return launch(keep_kernel, output_of(out), in,
                       exact_codes ? source.q->tensor_scale.as<float>() : nullptr);
-    const bool post_hoc = spec.rounding == Rounding::ms_eden && spec.range == Range::post_hoc;
     Amax* found = Scratch(ctx, "quantize").take<Amax>(1);
     for_scheme(spec, [&](auto scheme) {
         using Scheme = decltype(scheme);
-        const bool known = amax && rotation.size == 0 && !post_hoc;
-        if (!known) launch(statistic_kernel<typename Scheme::Statistic>, cleared(ctx, found), in);
+        const bool known = amax && rotation.size == 0;
+        if (!known) launch(maximum_kernel, cleared(ctx, found), in);
         launch(round_kernel<Scheme>, output_of(out), in, draws_of(address, out.inner),
                known ? &amax->bits : &found->bits);
     });

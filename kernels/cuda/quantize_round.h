@@ -33,21 +33,92 @@ struct BlockDraws {
     }
 };
 
-/// Which maximum a scheme's tensor scale comes from: of the elements, unless the scheme says otherwise.
+/// A tensor's scale and what follows from it alone: `inv` of the candidates 6 and 4, and the reciprocals of
+/// all block scales, by code.
+struct RoundScale {
+    float s_t, inverse_of_six, inverse_of_four;
+    const float* reciprocals;
+
+    __device__ RoundScale(float scale, const float* table)
+        : s_t(scale),
+          inverse_of_six(div(1.0f, mul(6.0f, scale))),
+          inverse_of_four(div(1.0f, mul(4.0f, scale))),
+          reciprocals(table) {}
+};
+
+__device__ __forceinline__ uint32_t block_maximum(const float (&x)[kBlock]) {
+    float largest = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) largest = max_or_nan(largest, fabsf(x[i]));
+    return bits_of(largest);
+}
+
+/// What the schemes share: the tensor scale comes from the largest element.
 struct ElementMaximum {
-    using Statistic = ElementMaximum;
-    static constexpr bool kTileScales = false;
-    __device__ static uint32_t statistic(const float (&x)[kBlock]) { return bits_of(block_amax(x)); }
+    static constexpr bool kTileScales = false, kValues = false;
 };
 
 // ---- Round to nearest or stochastically
 
+/// Below this code a scale is subnormal, and x / scale may be beyond what e2m1_round takes; from it on, x /
+/// scale is at most the candidate's 6.08 times 17/16, the most that a scale loses in rounding.
+constexpr int kFirstNormalScale = 8;
+
+/// quantize_block<1> with the trial codes as values in registers, and no array that is indexed at run time.
 template <Rule rule>
 struct NearestBlocks : ElementMaximum {
+    static constexpr bool kValues = true;
+
     __device__ static float scale_of(float amax) { return tensor_scale(amax, kTop, scale_limit(rule)); }
-    __device__ static uint8_t encode(const BlockPlace&, const float (&x)[kBlock], float s_t,
-                                     const BlockDraws&, int (&codes)[kBlock]) {
-        return quantize_block<1>(&x, s_t, nearest_candidates(rule), rule, NearestCodes{}, &codes);
+
+    /// Rounded under a scale; a zero has either sign.
+    __device__ static void trial(const float (&x)[kBlock], float r, bool may_clip, float (&q)[kBlock]) {
+#pragma unroll
+        for (int i = 0; i < kBlock; ++i) q[i] = e2m1_round_unsigned_zero(mul(x[i], r));
+        if (!may_clip) return;
+#pragma unroll
+        for (int i = 0; i < kBlock; ++i) q[i] = fminf(fmaxf(q[i], -kTop), kTop);
+    }
+    __device__ static float error(const float (&x)[kBlock], const float (&q)[kBlock], float value) {
+        float total = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kBlock; ++i) {
+            const float d = sub(x[i], mul(q[i], value));
+            if (rule == Rule::absmax)
+                total = fabsf(d) > total ? fabsf(d) : total;
+            else
+                total = add(total, rule == Rule::mae ? fabsf(d) : mul(d, d));
+        }
+        return total;
+    }
+    /// A step down takes up to an eighth off the scale, so that even a normal one of 6 can clip.
+    __device__ static bool clips(Candidate c, int scale) {
+        return scale < kFirstNormalScale || (c.m == 6 && c.step < 0);
+    }
+
+    /// x becomes signed E2M1 values; returns the scale.
+    __device__ static uint8_t encode_values(float (&x)[kBlock], const RoundScale& s) {
+        constexpr Candidates candidates = nearest_candidates(rule);
+        const float amax = float_of(block_maximum(x));
+        const int of_six = e4m3_rn(mul(amax, s.inverse_of_six));
+        const int of_four = candidates.count > 1 ? e4m3_rn(mul(amax, s.inverse_of_four)) : 0;
+        float q[kBlock], best_error = 0.0f;
+        int best = of_six;
+#pragma unroll
+        for (int c = 0; c < candidates.count; ++c) {
+            if (candidates.count == 1) break;
+            const Candidate candidate = candidates.list[c];
+            const int scale = min(max((candidate.m == 6 ? of_six : of_four) + candidate.step, 0), kE4m3Max);
+            trial(x, s.reciprocals[scale], clips(candidate, scale), q);
+            const float e = error(x, q, mul(e4m3_value(uint8_t(scale)), s.s_t));
+            if (c > 0 && !(e < best_error)) continue;
+            best = scale;
+            best_error = e;
+        }
+        trial(x, s.reciprocals[best], rule == Rule::search || best < kFirstNormalScale, q);
+#pragma unroll
+        for (int i = 0; i < kBlock; ++i) x[i] = with_sign_of(q[i], x[i]);
+        return uint8_t(best);
     }
 };
 
@@ -109,55 +180,6 @@ struct NearestTiles : ElementMaximum {
     }
 };
 
-// ---- MS-EDEN
-
-/// The correction of this thread's group of 16 or 128 elements.
-template <int group>
-__device__ __forceinline__ float group_correction(EdenSums sums) {
-    static_assert(group == kBlock || group == kTileInner);
-    // Exchanging with lane ^ 1, ^ 2, ^ 4 adds the eight blocks in eden_group_sums' pairs.
-    for (int lanes = 1; lanes < group / kBlock; lanes *= 2) {
-        sums.num = add(sums.num, __shfl_xor_sync(kAllLanes, sums.num, lanes));
-        sums.den = add(sums.den, __shfl_xor_sync(kAllLanes, sums.den, lanes));
-    }
-    return eden_correction(sums);
-}
-
-template <int group>
-struct EdenBlocks : ElementMaximum {
-    __device__ static float scale_of(float amax) { return tensor_scale(amax, kTopEden, kScaleLimitEden); }
-    __device__ static uint8_t encode(const BlockPlace& at, const float (&x)[kBlock], float s_t,
-                                     const BlockDraws& draws, int (&codes)[kBlock]) {
-        const uint8_t scale = eden_base_scale(block_amax(x), s_t);
-        const EdenSums sums = eden_encode(x, scale_reciprocal(scale, s_t), codes);
-        const float corrected = mul(e4m3_value(scale), group_correction<group>(sums));
-        return e4m3_sr(corrected, draws.block(at));
-    }
-};
-
-/// Range post_hoc: the maximum is that of the corrected pseudo scales c. Both passes recompute c, since the
-/// emulation's dense operand must be written after s_t is known anyway.
-struct EdenPostHoc {
-    using Statistic = EdenPostHoc;
-    static constexpr bool kTileScales = false;
-
-    __device__ static float corrected(const float (&x)[kBlock], int (&codes)[kBlock]) {
-        const float pseudo = eden_pseudo_scale(block_amax(x));
-        const EdenSums sums = eden_encode(x, pseudo == 0.0f ? 0.0f : div(1.0f, pseudo), codes);
-        return mul(pseudo, eden_correction(sums));
-    }
-    __device__ static uint32_t statistic(const float (&x)[kBlock]) {
-        int codes[kBlock];
-        return magnitude_bits(corrected(x, codes));
-    }
-    __device__ static float scale_of(float largest) { return post_hoc_tensor_scale(largest); }
-    __device__ static uint8_t encode(const BlockPlace& at, const float (&x)[kBlock], float s_t,
-                                     const BlockDraws& draws, int (&codes)[kBlock]) {
-        const float c = corrected(x, codes);
-        return e4m3_sr(div(c, s_t), draws.block(at));
-    }
-};
-
 // ---- Write
 
 /// Where the parts of the result go; each may be null.
@@ -166,6 +188,28 @@ struct QuantizeOutput {
     Bf16* dense;
     float* tensor_scale;
     int64_t inner;
+
+    /// Of signed E2M1 values.
+    __device__ __forceinline__ void write_values(const BlockPlace& at, float (&q)[kBlock],
+                                                 uint8_t scale) const {
+        const int64_t block = at.row * (inner / kBlock) + at.block;
+        if (codes) {
+            int c[kBlock];
+#pragma unroll
+            for (int i = 0; i < kBlock; ++i) c[i] = e2m1_code(q[i]);
+            const PackedCodes packed = pack_codes(c);
+            *reinterpret_cast<uint2*>(codes + block * (kBlock / 2)) = {packed.half[0], packed.half[1]};
+        }
+        if (scales) scales[block] = scale;
+        if (!dense) return;
+        const float scale_value = e4m3_value(scale);
+        Vector<uint32_t, kBlock / 2> words;  // bfloat16 holds the products: their upper halves
+#pragma unroll
+        for (int i = 0; i < kBlock / 2; ++i)
+            words.v[i] = __byte_perm(bits_of(mul(q[2 * i], scale_value)),
+                                     bits_of(mul(q[2 * i + 1], scale_value)), 0x7632);
+        *reinterpret_cast<Vector<uint32_t, kBlock / 2>*>(dense + block * kBlock) = words;
+    }
 
     template <bool tile_scales>
     __device__ __forceinline__ void write(const BlockPlace& at, const int (&c)[kBlock], uint8_t scale) const {

@@ -14,11 +14,7 @@ struct HalfInOperand {
     bool inside[kHalfBlocks];
 };
 
-/// Below this code a scale is subnormal, and x / scale may be beyond what e2m1_round takes; from it on, x is
-/// at most the candidate's 6.08 times 17/16, the most that a scale loses in rounding.
-constexpr uint8_t kFirstNormalScale = 8;
-
-/// The same, NaN aside: whoever meets one has it in the tensor scale already.
+/// A block's maximum, NaN aside: whoever meets one has it in the tensor scale already.
 __device__ __forceinline__ float amax_of(const float* x) {
     float largest = 0.0f;
 #pragma unroll

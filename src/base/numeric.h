@@ -141,11 +141,13 @@ Q2_HD float e2m1_binade(float x) {
     return float_of(bits_of(a > 1.0f ? a : 1.0f) & 0x7f800000u);
 }
 
-/// e2m1_value(e2m1_rn(x)) for |x| < 7; beyond, what E2M1 with more exponents would hold, 8 or more.
-Q2_HD float e2m1_round(float x) {
+/// e2m1_value(e2m1_rn(x)) for |x| < 7, but for the sign of zero; beyond, what E2M1 with more exponents would
+/// hold, 8 or more.
+Q2_HD float e2m1_round_unsigned_zero(float x) {
     const float binade = e2m1_binade(x);
-    return with_sign_of(fused(binade, -0x1.8p22f, fused(binade, 0x1.8p22f, x)), x);
+    return fused(binade, -0x1.8p22f, fused(binade, 0x1.8p22f, x));
 }
+Q2_HD float e2m1_round(float x) { return with_sign_of(e2m1_round_unsigned_zero(x), x); }
 
 /// The code of a value that E2M1 holds: scaled so that 0.5 is float32's subnormal, the bits line up.
 Q2_HD int e2m1_code(float value) {

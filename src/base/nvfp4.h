@@ -69,7 +69,7 @@ struct Candidates {
     int count;
 };
 
-Q2_HD Candidates nearest_candidates(Rule rule) {
+Q2_HD constexpr Candidates nearest_candidates(Rule rule) {
     return {{{6, 0}, {4, 0}, {6, 1}, {6, -1}, {4, 1}, {4, -1}},
             rule == Rule::six      ? 1
             : rule == Rule::search ? 6
