@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
     app.footer(
         "Exit codes: 0 done, 1 internal error, 2 command line, 3 config, 4 file or data, 5 loss or gradient "
         "not "
-        "finite, 6 device, 7 stopped by a signal with a checkpoint saved.");
+        "finite, 6 device, 7 stopped by a signal and 8 by train.max_seconds, with a checkpoint saved.");
     std::function<int()> run;
     for (const auto add :
          {q2::add_train, q2::add_eval, q2::add_generate, q2::add_compare, q2::add_plan, q2::add_analyze,

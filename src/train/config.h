@@ -46,6 +46,7 @@ struct ScheduleConfig {
 
 struct TrainConfig {
     int64_t steps = 800;
+    double max_seconds = 0;           ///< save and end when the process is this old; 0: never
     int64_t stop_after = 0;           ///< save and end after this many of them; 0: after all
     int64_t micro_batch = 32;         ///< sequences a rank holds at once
     int64_t accumulate = 8;           ///< micro-batches of a step, over all ranks
@@ -64,8 +65,9 @@ struct TrainConfig {
 };
 
 struct CheckpointConfig {
-    int64_t every = 0;  ///< steps; 0: only after the last
-    int64_t keep = 2;   ///< newest checkpoints kept; 0: all
+    int64_t every = 0;       ///< steps; 0: only after the last
+    int64_t keep = 2;        ///< newest checkpoints kept; 0: all
+    int64_t keep_every = 0;  ///< checkpoints of multiples of this step are kept for good; 0: none
 };
 
 struct LogConfig {

@@ -201,7 +201,7 @@ std::string run_with_a_bad_token(const TinyRun& tiny, const std::string& name, c
     TinyTraining edited(tiny.config(all + Overrides{"train.stop_after=3"}));
     edited.session.load(checkpoint_of(tiny / name, 3));
     edited.weights("model.embed_tokens.weight")[255 * 128 + 7] = kNaN;
-    edited.session.save(tiny / name, 3);
+    edited.save(tiny / name, 3);
     return tiny / name;
 }
 

@@ -6,6 +6,7 @@
 
 #include "linear/recipes.h"
 #include "tests/support/tiny_training.h"
+#include "train/run_folder.h"
 #include "train/schedule.h"
 
 namespace q2::test {
