@@ -18,6 +18,7 @@
 #include "commands/telemetry.h"
 #include "commands/tokenize.h"
 #include "commands/train.h"
+#include "commands/verify.h"
 #include "ops/ops.h"
 
 namespace {
@@ -49,7 +50,7 @@ int main(int argc, char** argv) {
     std::function<int()> run;
     for (const auto add :
          {q2::add_train, q2::add_eval, q2::add_generate, q2::add_compare, q2::add_plan, q2::add_analyze,
-          q2::add_telemetry, q2::add_bench, q2::add_tokenize, q2::add_config})
+          q2::add_telemetry, q2::add_verify, q2::add_bench, q2::add_tokenize, q2::add_config})
         add(app, run);
     try {
         app.parse(argc, argv);

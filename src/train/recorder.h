@@ -23,6 +23,7 @@ class Recorder {
     /// Another record, {"step": .., ...}.
     void record(const nlohmann::json& record) { metrics_.write(record); }
     void message(const std::string& text) { log_.message(text); }
+    void note(const std::string& text) { log_.note(text); }
     MetricsWriter& metrics() { return metrics_; }
 
     /// While it lives, no time counts as training's in tokens_per_s.

@@ -48,7 +48,7 @@ class Trainer {
     void save_after(int64_t step);
     void collect(const std::optional<SavedCheckpoint>&);
     Exit stopped(int64_t step, Stop reason);
-    std::string fallback() const;
+    std::string last_words(const Error&);
 
     std::string run_;
     DataLoader data_;
@@ -97,14 +97,26 @@ Exit Trainer::run(MetricsEnd before) {
     try {
         return loop(before);
     } catch (const Error& error) {
-        try {  // the save at hand may end well, and is told of if so
-            collect(writer_->wait());
-        } catch (const Error& of_save) {
-            fail(error.code, error.what(), "; also, ", of_save.what(), fallback());
-        }
-        if (error.code != Exit::data) throw;
-        fail(error.code, error.what(), fallback());
+        const Error told(error.code, last_words(error));
+        recorder_->note(told.what());
+        throw told;
     }
+}
+
+/// The message of an error that ends the run. The save at hand may still end well.
+std::string Trainer::last_words(const Error& error) {
+    std::string text = error.what();
+    bool of_files = error.code == Exit::data;
+    try {
+        collect(writer_->wait());
+    } catch (const Error& of_save) {
+        of_files = true;
+        text += concat("; also, ", of_save.what());
+    }
+    if (!of_files) return text;
+    const std::string good = newest_.empty() ? "there is no checkpoint yet" : newest_ + " is good";
+    return concat(text, ". The training stopped; ", good,
+                  ". When this is mended, go on with: quartet2 train --resume ", run_);
 }
 
 Exit Trainer::loop(const MetricsEnd& before) {
@@ -182,13 +194,6 @@ Exit Trainer::stopped(int64_t step, Stop reason) {
     recorder_->message(
         concat("Stopped ", why, " after step ", step + 1, "; go on with: quartet2 train --resume ", run_));
     return reason == Stop::signal ? Exit::interrupted : Exit::time_limit;
-}
-
-/// The end of a message about a file.
-std::string Trainer::fallback() const {
-    const std::string good = newest_.empty() ? "there is no checkpoint yet" : newest_ + " is good";
-    return concat(". The training stopped; ", good,
-                  ". When this is mended, go on with: quartet2 train --resume ", run_);
 }
 
 }  // namespace

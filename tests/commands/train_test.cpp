@@ -154,6 +154,7 @@ TEST(TrainCommand, HelpListsWhatEveryCommandTakes) {
         {"generate",
          {"RUN", "--prompt", "--ids", "--tokens", "--temperature", "--top-k", "--top-p", "--seed"}},
         {"compare", {"RUN", "--json", "--svg"}},
+        {"verify", {"PATH", "--vocab", "--format", "--json"}},
         {"tokenize", {"INPUT", "--out", "--val", "--val-fraction"}},
         {"config", {"CONFIG", "--set", "--markdown"}}};
     for (const auto& [command, options] : takes) {
