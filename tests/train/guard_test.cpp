@@ -35,6 +35,10 @@ TEST(SkipReason, NonFiniteFirstThenTheLimits) {
         EXPECT_EQ(skip_reason(outcome(1, bad)), kNonFinite) << bad;
     }
     EXPECT_EQ(skip_reason(outcome(1, 1, kHighLoss)), kHighLoss) << "a skip that stands";
+    StepState large = outcome(1, 3e19f);
+    EXPECT_EQ(skip_reason(large), kNonFinite) << "AdamW could not hold its square";
+    large.clip_factor = 0.5f;
+    EXPECT_EQ(skip_reason(large), kNotSkipped);
 }
 
 struct Guarded {
