@@ -50,7 +50,7 @@ Finished expect_code(const Overrides& arguments, Exit code) {
 TEST(Ends, ASignalInAnEvaluationLeavesItToTheResume) {
     const TinyRun tiny;
     const std::string text = read_bytes(QUARTET2_SOURCE_DIR "/data/demo.txt");
-    TinyRun::write_tokens(tiny / "val.bin", text.substr(0, 32 * 600));
+    TinyRun::write_tokens(tiny / "val.bin", text.substr(0, 32 * 1000));
     const Overrides settings = {"train.steps=4", "train.eval_every=2", "train.eval_micro_batch=1"};
     const std::string whole = tiny / "whole", stopped = tiny / "stopped";
     expect_code(start(tiny, whole, settings), Exit::ok);

@@ -101,7 +101,7 @@ TEST(GradientNorm, SquaresBeyondFloatAreNoOverflow) {
 // Up to the largest norm AdamW's second moment is finite; beyond it the step is one without an update.
 TEST(GradientNorm, ANormWhoseSquareOverflowsSkips) {
     const float largest = StepState::kLargestNorm;
-    const Array grads = Array::of({largest, 0}, 1, 2), beyond = Array::of({1.01 * largest, 0}, 1, 2);
+    Array grads = Array::of({largest, 0}, 1, 2), beyond = Array::of({1.01 * largest, 0}, 1, 2);
     EXPECT_EQ(norm_of(beyond, 0.0f).skip, kNonFinite);
     EXPECT_EQ(norm_of(beyond, 1e30f).skip, kNonFinite) << "clipping that does not clip";
     EXPECT_EQ(norm_of(beyond, 0.5f * largest).skip, kNotSkipped);
@@ -113,7 +113,7 @@ TEST(GradientNorm, ANormWhoseSquareOverflowsSkips) {
     Array p = Array::of({1, 1}, 1, 2), m = Array::of({0, 0}, 1, 2), v = Array::of({0, 0}, 1, 2);
     OpContext ctx;
     cpu::adamw(ctx, p, m, v, grads, settings, 0.1f, &state, nullptr);
-    for (const Array* x : {&p, &m, &v})
+    for (Array* x : {&p, &m, &v})
         for (const double value : x->values()) EXPECT_TRUE(std::isfinite(value)) << value;
 }
 
