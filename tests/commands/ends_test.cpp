@@ -78,13 +78,19 @@ TEST(Ends, ASignalInAnEvaluationLeavesItToTheResume) {
 TEST(Ends, ASignalInTheLastSaveOfACompleteRunChangesNothing) {
     const TinyRun tiny;
     const std::string run = tiny / "run";
-    Program program(start(tiny, run, {}), slow_flushes("*step-00000008*", 150));
-    wait_until(program, [&] { return fs::exists(checkpoint_of(run, 8) + ".tmp"); });
-    program.send(SIGTERM);
-    const Finished f = program.wait();
-    EXPECT_EQ(f.code, 0) << f.err;
-    EXPECT_NE(f.out.find("Saved " + checkpoint_of(run, 8)), std::string::npos) << f.out;
-    verify_checkpoint(checkpoint_of(run, 8));
+    const auto expect_complete = [&](const std::string& slow, auto reached) {
+        fs::remove_all(run);
+        Program program(start(tiny, run, {}), slow_flushes(slow, 150));
+        wait_until(program, reached);
+        program.send(SIGTERM);
+        const Finished f = program.wait();
+        EXPECT_EQ(f.code, 0) << f.err;
+        EXPECT_NE(f.out.find("Saved " + checkpoint_of(run, 8)), std::string::npos) << f.out;
+        verify_checkpoint(checkpoint_of(run, 8));
+    };
+    expect_complete("*step-00000008*", [&] { return fs::exists(checkpoint_of(run, 8) + ".tmp"); });
+    // All is done, and the last save waits for the one before it.
+    expect_complete("*step-00000006*", [&] { return lines_of(run + "/metrics.jsonl") == 10; });
 }
 
 TEST(Ends, ASignalInASaveWaitsForItAndSavesOnceMore) {
