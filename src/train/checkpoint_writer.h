@@ -15,7 +15,7 @@ namespace q2 {
 /// A checkpoint that is published: whole, on the disk and under its name.
 struct SavedCheckpoint {
     std::string folder;
-    double seconds = 0;   ///< that its thread took
+    double seconds = 0;   ///< from the copy to its publication and the removal of older ones
     std::string warning;  ///< why an older one could not be removed; empty as a rule
 };
 

@@ -31,6 +31,7 @@ class Recorder {
       public:
         explicit Pause(Recorder& recorder) : recorder_(recorder) {}
         ~Pause() { recorder_.last_record_ += Clock::now() - start_; }
+        double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
         Pause(const Pause&) = delete;
         Pause& operator=(const Pause&) = delete;
 

@@ -57,6 +57,7 @@ class Trainer {
     Training training_{session_.ctx(), session_.config(), session_.memory(), data_};
     UpdateGuard guard_;
     int64_t first_step_ = 0, copied_step_ = -1;
+    double paused_ = 0;   ///< seconds that the save at hand kept the training waiting
     std::string newest_;  ///< the newest good checkpoint
     std::optional<Recorder> recorder_;
     std::optional<Snapshot> snapshot_;
@@ -176,13 +177,15 @@ void Trainer::save_after(int64_t step) {
     snapshot_->take();
     writer_->start(session_.meta(step + 1, guard_.to_json()), snapshot_->files(config().model));
     copied_step_ = step;
+    paused_ = pause.seconds();
 }
 
 /// Tells of a save that has ended.
 void Trainer::collect(const std::optional<SavedCheckpoint>& saved) {
     if (!saved) return;
     newest_ = saved->folder;
-    recorder_->message("Saved " + newest_);
+    recorder_->message(
+        concat("Saved ", newest_, " (", paused_, " s without training, ", saved->seconds, " s to write)"));
     if (!saved->warning.empty())
         recorder_->message("An older checkpoint could not be removed: " + saved->warning);
 }
