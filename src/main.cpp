@@ -18,6 +18,7 @@
 #include "commands/telemetry.h"
 #include "commands/tokenize.h"
 #include "commands/train.h"
+#include "commands/verify.h"
 #include "ops/ops.h"
 
 namespace {
@@ -45,11 +46,11 @@ int main(int argc, char** argv) {
     app.footer(
         "Exit codes: 0 done, 1 internal error, 2 command line, 3 config, 4 file or data, 5 loss or gradient "
         "not "
-        "finite, 6 device, 7 stopped by a signal with a checkpoint saved.");
+        "finite, 6 device, 7 stopped by a signal and 8 by train.max_seconds, with a checkpoint saved.");
     std::function<int()> run;
     for (const auto add :
          {q2::add_train, q2::add_eval, q2::add_generate, q2::add_compare, q2::add_plan, q2::add_analyze,
-          q2::add_telemetry, q2::add_bench, q2::add_tokenize, q2::add_config})
+          q2::add_telemetry, q2::add_verify, q2::add_bench, q2::add_tokenize, q2::add_config})
         add(app, run);
     try {
         app.parse(argc, argv);

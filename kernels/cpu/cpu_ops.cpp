@@ -13,6 +13,8 @@ const Ops* cpu_ops() {
         .memory = cpu::memory,
         .allocate = cpu::allocate,
         .release = cpu::release,
+        .allocate_host = cpu::allocate,
+        .release_host = cpu::release,
         .upload = cpu::upload,
         .download = cpu::download,
         .copy = cpu::copy,

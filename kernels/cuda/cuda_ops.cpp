@@ -13,6 +13,8 @@ const Ops* cuda_ops() {
         .memory = cuda::memory,
         .allocate = cuda::allocate,
         .release = cuda::release,
+        .allocate_host = cuda::allocate_host,
+        .release_host = cuda::release_host,
         .upload = cuda::upload,
         .download = cuda::download,
         .copy = cuda::copy,

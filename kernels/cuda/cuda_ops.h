@@ -11,6 +11,8 @@ std::string describe(Context&);
 MemoryUse memory(Context&);
 void* allocate(Context&, size_t bytes);
 void release(Context&, void*);
+void* allocate_host(Context&, size_t bytes);
+void release_host(Context&, void*);
 void upload(Context&, void* device, const void* host, size_t bytes);
 void download(Context&, void* host, const void* device, size_t bytes);
 void copy(Context&, void* to, const void* from, size_t bytes);

@@ -122,6 +122,17 @@ void* allocate(Context&, size_t bytes) { return make_device_bytes(std::max<size_
 /// Never throws: it also runs while an error unwinds, which on a failed device makes every call fail.
 void release(Context&, void* data) { cudaFree(data); }
 
+void* allocate_host(Context&, size_t bytes) {
+    void* data = nullptr;
+    if (cudaMallocHost(&data, std::max<size_t>(bytes, 1)) == cudaSuccess) return data;
+    cudaGetLastError();  // the failed allocation must not be reported by a later call
+    fail(Exit::device, "cannot page-lock ", mebibytes(bytes),
+         " of host memory, which checkpoints are written from; "
+         "free host memory, or raise the limit of the container");
+}
+
+void release_host(Context&, void* data) { cudaFreeHost(data); }
+
 void upload(Context& ctx, void* device, const void* host, size_t bytes) {
     state_of(ctx).staging.upload(stream_of(ctx), device, host, bytes);
 }

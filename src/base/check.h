@@ -17,7 +17,8 @@ enum class Exit : int {
     data = 4,         ///< a file: missing, malformed, too short, not writable
     non_finite = 5,   ///< training stopped on a NaN or an infinity
     device = 6,       ///< no usable device, or not enough memory on it
-    interrupted = 7,  ///< SIGINT or SIGTERM; a checkpoint was saved
+    interrupted = 7,  ///< SIGINT, SIGTERM or SIGHUP; a checkpoint was saved
+    time_limit = 8,   ///< train.max_seconds are over; a checkpoint was saved
 };
 
 class Error : public std::runtime_error {

@@ -53,20 +53,29 @@ class RegularFile {
     Descriptor file_;
 };
 
-}  // namespace
-
-std::string read_file(const std::string& path, size_t limit) {
+/// take(bytes, size) for piece after piece of a regular file. Not mapped: a large file would count as this
+/// process's memory, and one that is cut meanwhile would end it.
+template <class Take>
+void read_pieces(const std::string& path, Take take) {
     const RegularFile file(path);
-    std::string bytes;
     char piece[1 << 16];
     for (ssize_t got = 1; got != 0;) {
         got = ::read(file.descriptor(), piece, sizeof piece);
         if (got < 0 && errno == EINTR) continue;
         check(got >= 0, Exit::data, path, ": cannot be read: ", reason());
-        bytes.append(piece, size_t(got));
+        take(piece, size_t(got));
+    }
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path, size_t limit) {
+    std::string bytes;
+    read_pieces(path, [&](const char* piece, size_t size) {
+        bytes.append(piece, size);
         check(bytes.size() <= limit, Exit::data, path, ": larger than the ", limit >> 20,
               " MiB that such a file may have; is it the right file?");
-    }
+    });
     return bytes;
 }
 
@@ -156,11 +165,17 @@ void make_folder(const std::string& folder) {
     check(!error, Exit::data, folder, ": the folder cannot be made: ", error.message());
 }
 
+uint64_t size_of_file(const std::string& path) { return RegularFile(path).size; }
+
 FileSummary summarize_file(const std::string& path) {
-    const MappedFile file(path);
+    FileSummary summary;
     Checksum checksum;
-    checksum.update(file.data(), file.size());
-    return {file.size(), checksum.value()};
+    read_pieces(path, [&](const char* piece, size_t size) {
+        checksum.update(piece, size);
+        summary.size += size;
+    });
+    summary.checksum = checksum.value();
+    return summary;
 }
 
 std::vector<std::string> expand_glob(const std::string& pattern) {

@@ -71,6 +71,7 @@ void make_folder(const std::string& folder);
 
 /// Size and checksum of the bytes on the disk.
 FileSummary summarize_file(const std::string& path);
+uint64_t size_of_file(const std::string& path);
 
 /// The files that a path or a shell pattern (* ? [...]) names, sorted by byte values. A file of exactly that
 /// name wins over the pattern. Throws, naming the pattern, when nothing matches.

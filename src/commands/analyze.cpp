@@ -11,8 +11,8 @@
 #include "linear/bias_study.h"
 #include "linear/quant_error.h"
 #include "linear/recipes.h"
+#include "train/run_folder.h"
 #include "train/session.h"
-#include "train/trainer.h"
 
 namespace q2 {
 namespace {
@@ -198,7 +198,7 @@ Json error_table(uint64_t seed, const std::string& run) {
         RunCheckpoint checkpoint = open_run(run);
         checkpoint.config.train.backend = "cpu";
         session = std::make_unique<Session>(checkpoint.config, 1);
-        session->load(checkpoint.folder);
+        load_checkpoint(*session, checkpoint);
         for (Sample& kind : weights_by_kind(session->memory().model)) sources.push_back(std::move(kind));
     }
     Backend backend("cpu", 0);

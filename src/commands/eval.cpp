@@ -6,9 +6,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "train/run_folder.h"
 #include "train/session.h"
 #include "train/step.h"
-#include "train/trainer.h"
 
 namespace q2 {
 namespace {
@@ -26,7 +26,7 @@ int eval(const EvalOptions& o) {
     check(!patterns.empty(), Exit::config, o.run, ": data.val is empty; name token files with --data");
     const DataLoader val({patterns, c.data.format, c.data.sequence, c.model.vocab}, SampleOrder::sequential);
     Session session(c, c.train.eval_micro_batch);
-    session.load(checkpoint.folder);
+    load_checkpoint(session, checkpoint);
     Training training{session.ctx(), c, session.memory(), val};
     const double loss = evaluate(training, val, checkpoint.step - 1, c.train.eval_batches);
     check(std::isfinite(loss), Exit::non_finite, checkpoint.folder, ": the validation loss is ", loss);

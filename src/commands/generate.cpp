@@ -7,8 +7,8 @@
 
 #include "base/rng.h"
 #include "commands/sampling.h"
+#include "train/run_folder.h"
 #include "train/session.h"
-#include "train/trainer.h"
 
 namespace q2 {
 namespace {
@@ -94,7 +94,7 @@ int generate(const GenerateOptions& o) {
     const bool bytes = checkpoint.config.data.tokenizer == "bytes";
     std::vector<int32_t> ids = prompt_ids(o, checkpoint.config);
     Session session(checkpoint.config, 1);
-    session.load(checkpoint.folder);
+    load_checkpoint(session, checkpoint);
     Generator generator(session, checkpoint.step - 1);
     const DrawStream draws{uint32_t(o.seed), uint32_t(o.seed >> 32), uint32_t(Stream::sampling), 0};
     for (const int32_t id : ids) print_token(id, bytes);

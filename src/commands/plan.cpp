@@ -82,31 +82,33 @@ Json data_of(const Config& c) {
     }
 }
 
-/// total: while it trains; peak: while it saves. The CPU's memory also holds the token files, which are
-/// mapped and can be taken back, and the copy that a checkpoint is written from.
+/// Bytes of the device that are taken beside what is carved.
+size_t beside_carved(const Device& device, const Config& c) {
+    return device.runtime.value_or(0) + (device.ops == cpu_ops() ? checkpoint_copy_bytes(c) : 0);
+}
+
+/// total: of the device. The CPU's memory also holds the token files, which are mapped and can be taken back,
+/// and the copy that checkpoints are written from.
 Json memory_of(const Config& c, const Device& device, const Json& data) {
     const bool host = device.ops == cpu_ops();
     const size_t files = host && !data["bytes"].is_null() ? data["bytes"].get<size_t>() : 0;
     const Arena plan = plan_training(c, *device.ops);
     Json uses = Json::object();
     for (int use = 0; use < int(Use::count); ++use) uses[name_of(Use(use))] = plan.used_for(Use(use));
-    return {
-        {"micro_batch", c.train.micro_batch},
-        {"uses", uses},
-        {"carved", plan.used()},
-        {"runtime", or_null(device.runtime)},
-        {"token_files", files},
-        {"total", plan.used() + device.runtime.value_or(0) + files},
-        {"checkpoint_copy", checkpoint_copy_bytes(c)},
-        {"peak", plan.used() + device.runtime.value_or(0) + files + (host ? checkpoint_copy_bytes(c) : 0)}};
+    return {{"micro_batch", c.train.micro_batch},
+            {"uses", uses},
+            {"carved", plan.used()},
+            {"runtime", or_null(device.runtime)},
+            {"token_files", files},
+            {"checkpoint_copy", checkpoint_copy_bytes(c)},
+            {"total", plan.used() + beside_carved(device, c) + files}};
 }
 
-/// Bytes left for what is carved: the CPU's memory also holds the copy that a checkpoint is written from.
+/// Bytes left for what is carved.
 std::optional<size_t> room_on(const Device& device, std::optional<double> memory, const Config& c) {
     if (!memory && !device.total) return {};
-    const double taken = double(device.runtime.value_or(0)) +
-                         (device.ops == cpu_ops() ? double(checkpoint_copy_bytes(c)) : 0.0);
-    return size_t(std::max(0.0, memory.value_or(double(device.total.value_or(0))) - taken));
+    const double given = memory.value_or(double(device.total.value_or(0)));
+    return size_t(std::max(0.0, given - double(beside_carved(device, c))));
 }
 
 /// Plans of 1, 2, 4, ... sequences, up to the first that is beyond `last`.
@@ -116,7 +118,7 @@ Json micro_batches(const Config& c, const Device& device, int64_t last) {
         const size_t carved = plan_training(with_micro_batch(c, batch), *device.ops).used();
         rows.push_back({{"micro_batch", batch},
                         {"step_tokens", batch * c.train.accumulate * c.data.sequence},
-                        {"total", carved + device.runtime.value_or(0)}});
+                        {"total", carved + beside_carved(device, c)}});
     }
     return rows;
 }
@@ -151,8 +153,12 @@ std::string memory_text(const Json& r) {
         if (bytes.get<size_t>() > 0) line(name, mebibytes(bytes));
     line("runtime", memory["runtime"].is_null() ? "not counted" : mebibytes(memory["runtime"]));
     if (memory["token_files"].get<size_t>() > 0) line("token files", mebibytes(memory["token_files"]));
+    const bool on_host = r["backend"] == cpu_ops()->name;
+    if (on_host) line("checkpoint copy", mebibytes(memory["checkpoint_copy"]));
     line("total", mebibytes(memory["total"]));
-    text += fmt::format("  beside it, {} of host memory while a checkpoint is written\n",
+    if (!on_host)
+        text +=
+            fmt::format("  beside it, {} of host memory, page-locked, that checkpoints are written from\n",
                         mebibytes(memory["checkpoint_copy"]));
     if (memory["runtime"].is_null())
         text +=

@@ -40,6 +40,24 @@ class DeviceMemory {
     size_t bytes_;
 };
 
+/// Memory of the host that a backend downloads into, freed at the end of its scope.
+class HostMemory {
+  public:
+    HostMemory(Context& ctx, size_t bytes)
+        : ctx_(&ctx), data_(ctx.ops->allocate_host(ctx, bytes)), bytes_(bytes) {}
+    ~HostMemory() { ctx_->ops->release_host(*ctx_, data_); }
+    HostMemory(const HostMemory&) = delete;
+    HostMemory& operator=(const HostMemory&) = delete;
+
+    void* data() const { return data_; }
+    size_t bytes() const { return bytes_; }
+
+  private:
+    Context* ctx_;
+    void* data_;
+    size_t bytes_;
+};
+
 /// Lends the context scratch memory until the end of the scope, as a session does for its life.
 class LentScratch {
   public:

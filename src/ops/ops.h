@@ -86,6 +86,9 @@ struct Ops {
     // ---- Memory. Transfers are ordered with the ops around them; upload may return before it is done. ----
     void* (*allocate)(Context&, size_t bytes);
     void (*release)(Context&, void*);
+    /// Memory of the host; page-locked where downloads into it are faster for it.
+    void* (*allocate_host)(Context&, size_t bytes);
+    void (*release_host)(Context&, void*);
     void (*upload)(Context&, void* device, const void* host, size_t bytes);
     void (*download)(Context&, void* host, const void* device, size_t bytes);  ///< done on return
     void (*copy)(Context&, void* to, const void* from, size_t bytes);          ///< within the device

@@ -28,6 +28,8 @@ struct StepState {
     uint32_t skip = 0;      ///< a SkipReason; unless kNotSkipped, AdamW changes nothing
 
     static constexpr float kNoLimit = std::numeric_limits<float>::infinity();
+    /// AdamW's second moment is of squares, which float32 holds up to 3.4e38.
+    static constexpr float kLargestNorm = 1.8e19f;  ///< of the clipped gradient
 };
 
 /// Whether the update of a step with this loss and norm is made. A skip that stands stays.
@@ -35,6 +37,7 @@ Q2_HD uint32_t skip_reason(const StepState& s) {
     constexpr uint32_t kInfinity = 0x7f800000u;
     if (s.skip != kNotSkipped) return s.skip;
     if (magnitude_bits(s.loss) >= kInfinity || magnitude_bits(s.grad_norm) >= kInfinity) return kNonFinite;
+    if (s.grad_norm * s.clip_factor > StepState::kLargestNorm) return kNonFinite;
     return s.loss > s.loss_limit ? kHighLoss : s.grad_norm > s.norm_limit ? kHighNorm : kNotSkipped;
 }
 

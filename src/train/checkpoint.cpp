@@ -86,9 +86,8 @@ void publish(const std::string& beside, const std::string& folder) {
 enum class Depth { sizes, checksums };
 
 void verify_file(const std::string& path, const FileSummary& expected, Depth depth) {
-    const MappedFile file(path);
-    check(file.size() == expected.size, Exit::data, path, ": ", file.size(), " bytes, the manifest says ",
-          expected.size);
+    const uint64_t size = size_of_file(path);
+    check(size == expected.size, Exit::data, path, ": ", size, " bytes, the manifest says ", expected.size);
     if (depth == Depth::sizes) return;
     check(summarize_file(path).checksum == expected.checksum, Exit::data, path,
           ": its checksum differs from the manifest's");
@@ -101,14 +100,44 @@ CheckpointMeta verify(const std::string& folder, Depth depth) {
     return manifest.meta;
 }
 
+/// Verifies one of list(); throws what is wrong with it.
+CheckpointMeta verify(const Found& found, Depth depth) {
+    check(found.finished, Exit::data, found.path, ": its save was interrupted, or is under way");
+    CheckpointMeta meta = verify(found.path, depth);
+    check(meta.step == found.step, Exit::data, found.path, ": its manifest is of step ", meta.step);
+    return meta;
+}
+
+bool is_gone(const Found& found) {
+    std::error_code error;
+    return fs::symlink_status(found.path, error).type() == fs::file_type::not_found;
+}
+
 /// What is wrong with a checkpoint, or nothing.
-std::optional<std::string> problem_of(const std::string& folder, Depth depth) {
+std::optional<std::string> problem_of(const Found& found, Depth depth) {
     try {
-        verify(folder, depth);
+        verify(found, depth);
         return std::nullopt;
     } catch (const Error& error) {
         return error.what();
     }
+}
+
+/// One look through the run's checkpoints; nothing if a training removed one meanwhile, which means that
+/// there are newer ones.
+std::optional<CheckpointSearch> search_once(const std::string& run) {
+    CheckpointSearch search;
+    for (const Found& found : list(run)) {
+        try {
+            search.meta = verify(found, Depth::checksums);
+            search.folder = found.path;
+            return search;
+        } catch (const Error& error) {
+            if (is_gone(found)) return std::nullopt;
+            search.skipped.push_back({found.path, error.what(), found.finished});
+        }
+    }
+    return search;
 }
 
 /// Removes the folder at the end of the scope, unless it was published.
@@ -143,23 +172,23 @@ std::string save_checkpoint(const std::string& run, const CheckpointMeta& meta,
 CheckpointMeta verify_checkpoint(const std::string& folder) { return verify(folder, Depth::checksums); }
 
 CheckpointSearch find_latest_checkpoint(const std::string& run) {
-    CheckpointSearch search;
-    for (const Found& found : list(run)) {
-        try {
-            check(found.finished, Exit::data, found.path, ": its save was interrupted");
-            search.meta = verify_checkpoint(found.path);
-            check(search.meta.step == found.step, Exit::data, found.path, ": its manifest is of step ",
-                  search.meta.step);
-            search.folder = found.path;
-            break;
-        } catch (const Error& error) {
-            search.skipped.push_back({found.path, error.what(), found.finished});
-        }
-    }
-    return search;
+    for (int attempts = 0; attempts < 100; ++attempts)
+        if (std::optional<CheckpointSearch> search = search_once(run)) return std::move(*search);
+    fail(Exit::data, checkpoints_of(run),
+         ": checkpoints vanish as they are read; let the training end first");
 }
 
-std::vector<std::string> prune_checkpoints(const std::string& run, int64_t keep) {
+std::vector<CheckpointVerdict> verify_checkpoints(const std::string& run) {
+    std::vector<CheckpointVerdict> verdicts;
+    for (const Found& found : list(run)) {
+        const std::optional<std::string> problem = problem_of(found, Depth::checksums);
+        if (problem && is_gone(found)) continue;  // a training removed it meanwhile
+        verdicts.push_back({found.path, found.step, found.finished, problem.value_or("")});
+    }
+    return verdicts;
+}
+
+std::vector<std::string> prune_checkpoints(const std::string& run, int64_t keep, int64_t keep_every) {
     std::vector<std::string> removed;
     if (keep <= 0) return removed;
     bool one_is_sure = false;
@@ -168,11 +197,12 @@ std::vector<std::string> prune_checkpoints(const std::string& run, int64_t keep)
         if (!found.finished) continue;
         if (kept < keep || !one_is_sure) {
             // Checksums are read until one checkpoint is sure; sizes are enough to count the others.
-            if (problem_of(found.path, one_is_sure ? Depth::sizes : Depth::checksums)) continue;
+            if (problem_of(found, one_is_sure ? Depth::sizes : Depth::checksums)) continue;
             one_is_sure = true;
             ++kept;
             continue;
         }
+        if (keep_every > 0 && found.step % keep_every == 0) continue;
         // Out of sight first: an interrupted removal must not look like a checkpoint.
         rename_folder(found.path, found.path + kUnfinished);
         remove_folder(found.path + kUnfinished);

@@ -47,10 +47,23 @@ struct CheckpointSearch {
     std::vector<SkippedCheckpoint> skipped;  ///< newer ones that do not, newest first
 };
 
+/// Does not mind a training that adds and removes checkpoints meanwhile.
 CheckpointSearch find_latest_checkpoint(const std::string& run);
 
-/// Deletes all but the newest `keep` checkpoints (0: keeps all), and nothing unless one that stays verifies;
-/// damaged ones do not count. Returns the deleted folders.
-std::vector<std::string> prune_checkpoints(const std::string& run, int64_t keep);
+/// What a look at one checkpoint said.
+struct CheckpointVerdict {
+    std::string folder;
+    int64_t step = 0;
+    bool finished = true;
+    std::string problem;  ///< empty: good
+};
+
+/// Every checkpoint of a run, newest first, each file of it read.
+std::vector<CheckpointVerdict> verify_checkpoints(const std::string& run);
+
+/// Deletes all but the newest `keep` checkpoints (0: keeps all) and those whose step is a multiple of
+/// `keep_every` (0: none), and nothing unless one that stays verifies; damaged ones do not count. Returns the
+/// deleted folders.
+std::vector<std::string> prune_checkpoints(const std::string& run, int64_t keep, int64_t keep_every = 0);
 
 }  // namespace q2

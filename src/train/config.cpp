@@ -102,6 +102,11 @@ void add(std::vector<Field>& f, TrainConfig& t) {
                  &t.stop_after,
                  "save and end after this many steps, on the schedule of all; 0: do all",
                  {0, kMaxSteps}});
+    f.push_back(
+        {"train.max_seconds", &t.max_seconds,
+         "save and end, with exit code 8, after the step in which the process becomes this old; 0: no "
+         "limit. Leave room for a step and a save",
+         kFromZero});
     f.push_back({"train.micro_batch", &t.micro_batch, "sequences a rank runs at once", {1, kMaxSequences}});
     f.push_back(
         {"train.accumulate", &t.accumulate, "micro-batches of a step, over all ranks", {1, kMaxSequences}});
@@ -159,6 +164,10 @@ std::vector<Field> fields(Config& c) {
                  {0, kMaxSteps}});
     f.push_back(
         {"checkpoint.keep", &c.checkpoint.keep, "newest checkpoints to keep; 0: all", {0, kMaxSteps}});
+    f.push_back({"checkpoint.keep_every",
+                 &c.checkpoint.keep_every,
+                 "checkpoints whose step is a multiple of this stay for good; 0: none",
+                 {0, kMaxSteps}});
     f.push_back(
         {"log.every", &c.log.every, "steps between lines of metrics.jsonl and progress", {1, kMaxSteps}});
     f.push_back(

@@ -62,11 +62,28 @@ struct TrainConfig {
     int64_t device = 0;                ///< the GPU's number
     std::string matmul = "heuristic";  ///< heuristic or timed
     int64_t threads = 0;               ///< of the CPU; 0: all cores
+    double max_seconds = 0;           ///< save and end when the process is this old; 0: never
+    int64_t stop_after = 0;           ///< save and end after this many of them; 0: after all
+    int64_t micro_batch = 32;         ///< sequences a rank holds at once
+    int64_t accumulate = 8;           ///< micro-batches of a step, over all ranks
+    uint64_t seed = 0;                ///< of weights, data order and rounding
+    std::string non_finite = "stop";  ///< a step whose loss or gradient is not finite: stop or skip
+    int64_t max_skips = 10;           ///< skipped steps in a row; one more ends the run
+    double skip_zscore = 0;           ///< standard deviations above the mean that skip a step; 0: never
+    int64_t skip_window = 128;        ///< updates that mean and deviation are of
+    double init_std = 0.02;           ///< output projections: init_std / sqrt(2 layers)
+    int64_t eval_every = 100;         ///< steps; 0: never
+    int64_t eval_micro_batch = 32;    ///< sequences
+    int64_t eval_batches = 0;         ///< micro-batches of an evaluation; 0: all
+    std::string backend = "auto";     ///< auto, cpu or cuda
+    int64_t device = 0;               ///< the GPU's number
+    int64_t threads = 0;              ///< of the CPU; 0: all cores
 };
 
 struct CheckpointConfig {
-    int64_t every = 0;  ///< steps; 0: only after the last
-    int64_t keep = 2;   ///< newest checkpoints kept; 0: all
+    int64_t every = 0;       ///< steps; 0: only after the last
+    int64_t keep = 2;        ///< newest checkpoints kept; 0: all
+    int64_t keep_every = 0;  ///< checkpoints of multiples of this step are kept for good; 0: none
 };
 
 struct LogConfig {

@@ -10,7 +10,8 @@ namespace q2 {
 /// on its threads: with_threads() first.
 Arena plan_training(const Config&, const Ops&);
 
-/// Host memory, beside the above, that holds weights and moments while a checkpoint is written.
+/// Host memory, beside the above, that holds a copy of weights and moments, from which checkpoints are
+/// written.
 size_t checkpoint_copy_bytes(const Config&);
 /// Tensors of a checkpoint on the disk; headers and manifest add some kilobytes.
 size_t checkpoint_bytes(const Config&);

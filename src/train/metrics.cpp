@@ -41,6 +41,7 @@ void for_each_record(const MappedFile& file, F f) {
 MetricsWriter::MetricsWriter(const std::string& path)
     : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
     check(descriptor_ >= 0, Exit::data, path, ": cannot be written: ", std::strerror(errno));
+    sync_folder(std::filesystem::path(path).parent_path());
 }
 
 MetricsWriter::~MetricsWriter() { ::close(descriptor_); }
@@ -54,6 +55,11 @@ void MetricsWriter::write(const Json& record) {
           ": cannot be written: ", written < 0 ? std::strerror(errno) : "the disk is full");
 }
 
+void MetricsWriter::flush() {
+    const bool flushed = ::fsync(descriptor_) == 0;
+    check(flushed, Exit::data, path_, ": cannot be flushed: ", std::strerror(errno));
+}
+
 std::vector<Json> read_metrics(const std::string& path) {
     std::vector<Json> records;
     for_each_record(MappedFile(path),
@@ -61,16 +67,20 @@ std::vector<Json> read_metrics(const std::string& path) {
     return records;
 }
 
-void truncate_metrics(const std::string& path, int64_t step) {
-    if (!std::filesystem::exists(path)) return;
+MetricsEnd truncate_metrics(const std::string& path, int64_t step) {
+    MetricsEnd end;
+    if (!std::filesystem::exists(path)) return end;
     const MappedFile file(path);
     AtomicFile out(path);
     for_each_record(file, [&](const Json& record, std::string_view line) {
         if (record["step"].get<int64_t>() >= step) return;
         out.write(line);
         out.write("\n");
+        if (record.contains("seconds") && record["seconds"].is_number()) end.seconds = record["seconds"];
+        if (record.contains("val_loss")) end.evaluated_step = record["step"];
     });
     out.commit();
+    return end;
 }
 
 }  // namespace q2

@@ -18,6 +18,8 @@ class MetricsWriter {
     MetricsWriter& operator=(const MetricsWriter&) = delete;
 
     void write(const nlohmann::json& record);
+    /// Puts all records on the disk. Any thread may call it beside write().
+    void flush();
 
   private:
     std::string path_;
@@ -28,8 +30,14 @@ class MetricsWriter {
 /// its number.
 std::vector<nlohmann::json> read_metrics(const std::string& path);
 
+/// Where the records end that a resume goes on from.
+struct MetricsEnd {
+    double seconds = 0;           ///< the last record's that has them
+    int64_t evaluated_step = -1;  ///< the last with a val_loss
+};
+
 /// For a resume at `step`: drops the records of this and later steps and a torn last line. A missing file is
 /// fine.
-void truncate_metrics(const std::string& path, int64_t step);
+MetricsEnd truncate_metrics(const std::string& path, int64_t step);
 
 }  // namespace q2

@@ -56,6 +56,8 @@ void RunLog::message(const std::string& text) {
     spdlog::info(text);
 }
 
+void RunLog::note(const std::string& text) { spdlog::info(text); }
+
 void RunLog::step(const StepFigures& f) {
     const std::string text = step_text(f, steps_, tokens_a_step_);
     spdlog::info(text);

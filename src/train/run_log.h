@@ -23,6 +23,8 @@ class RunLog {
     RunLog& operator=(const RunLog&) = delete;
 
     void message(const std::string& text);
+    /// Into log.txt alone, of what main says on stderr.
+    void note(const std::string& text);
     void step(const StepFigures&);
 
   private:

@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include "train/snapshot.h"
+
 namespace q2 {
 namespace {
 
@@ -14,9 +16,6 @@ size_t bytes_to_carve(const Config& c, const Ops& ops, int64_t batch, bool train
     carve(c, ops, batch, trained, count);
     return count.used();
 }
-
-constexpr const char* kModelFile = "/model.safetensors";
-constexpr const char* kOptimizerFile = "/optimizer.safetensors";
 
 }  // namespace
 
@@ -50,12 +49,6 @@ void Session::upload(const Tensor& flat, const std::vector<float>& values) {
     backend_.ops().synchronize(ctx());
 }
 
-std::vector<float> Session::download(const Tensor& flat) {
-    std::vector<float> values(size_t(flat.size()));
-    backend_.ops().download(ctx(), values.data(), flat.data, flat.bytes());
-    return values;
-}
-
 /// On the CPU memory is the process's once it is written to. What the passes use is written here, when no
 /// copy of the weights is held any more: a run that cannot have its memory ends before its first step.
 void Session::commit() {
@@ -77,15 +70,6 @@ void Session::initialise() {
     commit();
 }
 
-std::vector<NamedTensor> Session::named(const std::string& prefix, std::vector<float>& values) const {
-    std::vector<NamedTensor> tensors;
-    for (const HfTensor& t : hf_tensors(config_.model, memory_.model.table)) {
-        const std::vector<int64_t> shape = t.vector ? std::vector{t.cols} : std::vector{t.rows, t.cols};
-        tensors.push_back({prefix + t.name, Dtype::f32, shape, values.data() + t.offset});
-    }
-    return tensors;
-}
-
 void Session::load(const std::string& checkpoint) {
     load_parts(checkpoint);
     commit();
@@ -93,28 +77,19 @@ void Session::load(const std::string& checkpoint) {
 
 void Session::load_parts(const std::string& checkpoint) {
     std::vector<float> values(size_t(memory_.model.table.size));
-    load_tensors(checkpoint + kModelFile, named("", values));
-    upload(memory_.model.params, values);
-    if (!trained_) return;
-    load_tensors(checkpoint + kOptimizerFile, named("moment1.", values));
-    upload(memory_.moment1, values);
-    load_tensors(checkpoint + kOptimizerFile, named("moment2.", values));
-    upload(memory_.moment2, values);
+    for (const SavedVector& saved : saved_vectors(memory_, trained_)) {
+        load_tensors(checkpoint + "/" + saved.file,
+                     named_parts(config_.model, memory_.model.table, saved.prefix, values.data()));
+        upload(saved.flat, values);
+    }
 }
 
-std::string Session::save(const std::string& run, int64_t step, const nlohmann::json& extra) {
-    std::vector<float> params = download(memory_.model.params);
-    std::vector<float> moment1 = download(memory_.moment1), moment2 = download(memory_.moment2);
-    std::vector<NamedTensor> moments = named("moment1.", moment1);
-    for (NamedTensor& t : named("moment2.", moment2)) moments.push_back(std::move(t));
-    const CheckpointMeta meta{.step = step,
-                              .seed = config_.train.seed,
-                              .data_position = step * config_.step_sequences(),
-                              .config = config_to_json(config_),
-                              .extra = extra};
-    const CheckpointFile files[] = {{kModelFile + 1, named("", params)},
-                                    {kOptimizerFile + 1, std::move(moments)}};
-    return save_checkpoint(run, meta, files);
+CheckpointMeta Session::meta(int64_t step, const nlohmann::json& extra) const {
+    return {.step = step,
+            .seed = config_.train.seed,
+            .data_position = step * config_.step_sequences(),
+            .config = config_to_json(config_),
+            .extra = extra};
 }
 
 }  // namespace q2

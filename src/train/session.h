@@ -23,6 +23,7 @@ class Session {
     const Config& config() const { return config_; }
     Context& ctx() { return backend_.context(); }
     TrainingMemory& memory() { return memory_; }
+    const TrainingMemory& memory() const { return memory_; }
     const std::string& device() const { return device_; }  ///< one line, with its name
     MemoryUse memory_use() { return backend_.ops().memory(ctx()); }
     /// Of the device's memory: what the plan says, the opened backend and all that is carved.
@@ -32,19 +33,14 @@ class Session {
     void initialise();
     /// Weights, and when training moments, of a checkpoint that verified.
     void load(const std::string& checkpoint);
-    /// Writes RUN's checkpoint after `step` steps, with what else the manifest is to hold; returns its
-    /// folder.
-    std::string save(const std::string& run, int64_t step,
-                     const nlohmann::json& extra = nlohmann::json::object());
+    /// What the manifest after `step` steps says, with what else it is to hold.
+    CheckpointMeta meta(int64_t step, const nlohmann::json& extra = nlohmann::json::object()) const;
 
   private:
     Session(const Config&, int64_t batch, bool trained);
     void commit();
     void load_parts(const std::string& checkpoint);
     void upload(const Tensor& flat, const std::vector<float>& values);
-    std::vector<float> download(const Tensor& flat);
-    /// The flat vector's parts under `prefix` + their Hugging Face names.
-    std::vector<NamedTensor> named(const std::string& prefix, std::vector<float>& values) const;
 
     Config config_;
     bool trained_;

@@ -104,6 +104,11 @@ void repeat_micro_batch(Training& t, int64_t step, int64_t number) {
 }
 
 double evaluate(Training& t, const DataLoader& val, int64_t step, int64_t batches) {
+    return *evaluate_unless([] { return false; }, t, val, step, batches);
+}
+
+std::optional<double> evaluate_unless(const std::function<bool()>& stop, Training& t, const DataLoader& val,
+                                      int64_t step, int64_t batches) {
     const int64_t size = t.memory.eval.shape.batch, sequence = t.memory.eval.shape.sequence;
     const int64_t windows = batches > 0 ? std::min(val.windows(), batches * size) : val.windows();
     const StepState state = initial_state(t.config, step);
@@ -111,6 +116,7 @@ double evaluate(Training& t, const DataLoader& val, int64_t step, int64_t batche
     select_recipes(t.memory.model, step);
     double total = 0;
     for (int64_t first = 0; first < windows; first += size) {
+        if (stop()) return std::nullopt;
         const int64_t count = std::min(size, windows - first);
         set_micro_batch(t, kEvaluationMicroBatch + uint32_t(first / size));
         prepare_weights(t.ctx, t.memory.model, t.memory.state, first > 0);
@@ -148,8 +154,8 @@ void report_non_finite(Training& t, int64_t step, const StepState& state, const 
             [&](const std::string& name, const Tensor& x) { examine("the gradient of " + name, x); });
     }
     fail(Exit::non_finite, outcome,
-         "Every result and every gradient of its micro-batches is finite: the loss or the norm overflows "
-         "float32");
+         "Every result and every gradient of its micro-batches is finite: the loss, the norm or its square, "
+         "which AdamW keeps, overflows float32");
 }
 
 }  // namespace q2

@@ -1,6 +1,9 @@
 // One optimiser step and one evaluation, on memory that is already carved.
 #pragma once
 
+#include <functional>
+#include <optional>
+
 #include "train/data_loader.h"
 #include "train/training_memory.h"
 
@@ -32,6 +35,9 @@ void repeat_micro_batch(Training&, int64_t step, int64_t number);
 /// Mean loss, in nats a token, over `batches` evaluation micro-batches (0: all of `val`), each token weighing
 /// the same. Leaves the weights' operands prepared for `step`.
 double evaluate(Training&, const DataLoader& val, int64_t step, int64_t batches);
+/// The same; nothing if stop(), asked before each micro-batch, says so.
+std::optional<double> evaluate_unless(const std::function<bool()>& stop, Training&, const DataLoader& val,
+                                      int64_t step, int64_t batches);
 
 /// Repeats step `step`, whose update did not happen, looking at every result as it is made; throws
 /// Exit::non_finite naming step (as progress counts it, from 1), micro-batch, the batch's place in the data

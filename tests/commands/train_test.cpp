@@ -132,7 +132,7 @@ TEST(TrainCommand, ANaNInACheckpointStopsTheRun) {
     TinyTraining edited(tiny.config());
     edited.session.load(checkpoint_of(run, 3));
     edited.weights("model.layers.1.self_attn.o_proj.weight")[9] = NAN;
-    edited.session.save(run, 3);
+    edited.save(run, 3);
     for (const int64_t step : {6, 8}) fs::remove_all(checkpoint_of(run, step));
     const std::string before = read_bytes(checkpoint_of(run, 3) + "/model.safetensors");
     const Finished f = run_program({"train", "--resume", run});
@@ -154,6 +154,7 @@ TEST(TrainCommand, HelpListsWhatEveryCommandTakes) {
         {"generate",
          {"RUN", "--prompt", "--ids", "--tokens", "--temperature", "--top-k", "--top-p", "--seed"}},
         {"compare", {"RUN", "--json", "--svg"}},
+        {"verify", {"PATH", "--vocab", "--format", "--json"}},
         {"tokenize", {"INPUT", "--out", "--val", "--val-fraction"}},
         {"config", {"CONFIG", "--set", "--markdown"}}};
     for (const auto& [command, options] : takes) {

@@ -3,6 +3,7 @@
 
 #include "tests/support/tiny_run.h"
 #include "train/session.h"
+#include "train/snapshot.h"
 #include "train/step.h"
 
 namespace q2::test {
@@ -24,6 +25,12 @@ struct TinyTraining {
     }
     std::vector<float> copy(const Tensor& flat) const {
         return {flat.as<float>(), flat.as<float>() + flat.size()};
+    }
+    /// Writes a checkpoint after `step` steps into the folder `run`; returns its folder.
+    std::string save(const std::string& run, int64_t step) {
+        Snapshot copy(session.ctx(), session.memory());
+        copy.take();
+        return save_checkpoint(run, session.meta(step), copy.files(session.config().model));
     }
     /// Samples 0.. of the training data as the training micro-batch, which the pass then runs on.
     Pass first_micro_batch() {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "tests/support/temp_folder.h"
 
 namespace q2 {
@@ -199,6 +201,57 @@ TEST(Checkpoint, StepsAreOrderedAsNumbers) {
     fs::create_directories(run / "checkpoints/step-best");
     fs::create_directories(run / "checkpoints/step-99999999999999999999");
     EXPECT_EQ(*find_latest_checkpoint(run.path()).folder, newest);
+}
+
+TEST(Checkpoint, SomeAreKeptForGood) {
+    const TempFolder run;
+    for (int step = 10; step <= 70; step += 10) save(run.path(), step);
+    prune_checkpoints(run.path(), 2, 30);
+    EXPECT_EQ(names(run.path()), (Names{"step-00000030", "step-00000060", "step-00000070"}));
+    save(run.path(), 80);
+    prune_checkpoints(run.path(), 1, 30);
+    EXPECT_EQ(names(run.path()), (Names{"step-00000030", "step-00000060", "step-00000080"}));
+    // Those kept for good go on where the newest is lost.
+    fs::remove(run / "checkpoints/step-00000080/manifest.json");
+    prune_checkpoints(run.path(), 1, 0);
+    EXPECT_EQ(names(run.path()), (Names{"step-00000060", "step-00000080"}));
+}
+
+TEST(Checkpoint, AllAreLookedAt) {
+    const TempFolder run;
+    for (int step = 1; step <= 3; ++step) save(run.path(), step);
+    fs::remove(run / "checkpoints/step-00000002/model.safetensors");
+    fs::rename(run / "checkpoints/step-00000003", run / "checkpoints/step-00000003.tmp");
+    const std::vector<CheckpointVerdict> all = verify_checkpoints(run.path());
+    ASSERT_EQ(all.size(), 3u);
+    EXPECT_EQ(all[0].step, 3);
+    EXPECT_FALSE(all[0].finished);
+    EXPECT_NE(all[1].problem.find("model.safetensors: cannot be opened"), std::string::npos);
+    EXPECT_EQ(all[2].problem, "");
+    EXPECT_TRUE(all[2].finished);
+    EXPECT_TRUE(verify_checkpoints(run / "missing").empty());
+}
+
+// A reader beside a training that keeps one checkpoint always finds one, and tells of none as damaged.
+TEST(Checkpoint, AReaderDoesNotMindThatOldOnesGo) {
+    const TempFolder run;
+    save(run.path(), 1);
+    std::thread training([&] {
+        for (int step = 2; step <= 60; ++step) {
+            save(run.path(), step);
+            prune_checkpoints(run.path(), 1);
+        }
+    });
+    int64_t newest = 1;
+    while (newest < 60) {
+        const CheckpointSearch search = find_latest_checkpoint(run.path());
+        EXPECT_TRUE(search.folder);
+        EXPECT_GE(search.meta.step, newest);
+        newest = search.meta.step;
+        for (const SkippedCheckpoint& s : search.skipped) EXPECT_FALSE(s.finished) << s.reason;
+        if (testing::Test::HasFailure()) break;
+    }
+    training.join();
 }
 
 TEST(Checkpoint, PruningKeepsTheNewestGoodOnes) {

@@ -35,6 +35,10 @@ TEST(SkipReason, NonFiniteFirstThenTheLimits) {
         EXPECT_EQ(skip_reason(outcome(1, bad)), kNonFinite) << bad;
     }
     EXPECT_EQ(skip_reason(outcome(1, 1, kHighLoss)), kHighLoss) << "a skip that stands";
+    StepState large = outcome(1, 3e19f);
+    EXPECT_EQ(skip_reason(large), kNonFinite) << "AdamW could not hold its square";
+    large.clip_factor = 0.5f;
+    EXPECT_EQ(skip_reason(large), kNotSkipped);
 }
 
 struct Guarded {
@@ -201,7 +205,7 @@ std::string run_with_a_bad_token(const TinyRun& tiny, const std::string& name, c
     TinyTraining edited(tiny.config(all + Overrides{"train.stop_after=3"}));
     edited.session.load(checkpoint_of(tiny / name, 3));
     edited.weights("model.embed_tokens.weight")[255 * 128 + 7] = kNaN;
-    edited.session.save(tiny / name, 3);
+    edited.save(tiny / name, 3);
     return tiny / name;
 }
 

@@ -22,7 +22,7 @@ TEST(Session, ACheckpointBringsBackWeightsAndMoments) {
     const TinyRun tiny;
     TinyTraining one(tiny.config()), two(tiny.config({"train.seed=9"}));
     for (int64_t step = 0; step < 2; ++step) train_step(one.training, step);
-    const std::string folder = one.session.save(tiny / "run", 2);
+    const std::string folder = one.save(tiny / "run", 2);
     const CheckpointMeta meta = verify_checkpoint(folder);
     EXPECT_EQ(meta.step, 2);
     EXPECT_EQ(meta.data_position, 2 * 8);
@@ -39,7 +39,7 @@ TEST(Session, ACheckpointBringsBackWeightsAndMoments) {
 TEST(Session, TiedWeightsAreStoredOnce) {
     const TinyRun tiny;
     TinyTraining run(tiny.config({"model.tied=true"}));
-    const std::string file = run.session.save(tiny / "run", 1) + "/model.safetensors";
+    const std::string file = run.save(tiny / "run", 1) + "/model.safetensors";
     EXPECT_EQ(read_bytes(file).find("lm_head"), std::string::npos);
     EXPECT_EQ(run.session.memory().model.head.value.data, run.session.memory().model.embedding.value.data);
 }
@@ -47,7 +47,7 @@ TEST(Session, TiedWeightsAreStoredOnce) {
 TEST(Session, ACheckpointOfAnotherModelIsRefused) {
     const TinyRun tiny;
     TinyTraining run(tiny.config({"model.tied=true"}));
-    const std::string folder = run.session.save(tiny / "run", 1);
+    const std::string folder = run.save(tiny / "run", 1);
     expect_error(Exit::data, {folder + "/model.safetensors", "lm_head.weight"},
                  [&] { TinyTraining(tiny.config()).session.load(folder); });
     expect_error(Exit::data, {folder + "/model.safetensors", "mlp.gate_proj.weight", "128", "256"}, [&] {

@@ -6,6 +6,7 @@
 
 #include "linear/recipes.h"
 #include "tests/support/tiny_training.h"
+#include "train/run_folder.h"
 #include "train/schedule.h"
 
 namespace q2::test {
@@ -74,6 +75,40 @@ TEST(Trainer, ARunWithoutACheckpointResumesFromTheStart) {
     expect_same(whole, outcome_of(run), "from the start");
     EXPECT_EQ(resume_run(run, {}), Exit::ok);
     expect_same(whole, outcome_of(run), "a finished run, resumed");
+}
+
+// From step 4 on, whose evaluation (due after step 4) has no record any more and is made again.
+TEST(Trainer, ARunWhoseMetricsAreLostGoesOn) {
+    const TinyRun tiny;
+    const std::string run = start(tiny, "run", {"checkpoint.every=4"});
+    Outcome whole = outcome_of(run);
+    fs::remove(run + "/metrics.jsonl");
+    resume_from(run, 4);
+    auto& records = whole.records;
+    records.erase(records.begin(), records.begin() + 4);
+    EXPECT_EQ(records[0]["step"], 3);
+    EXPECT_TRUE(records[0].contains("val_loss"));
+    expect_same(whole, outcome_of(run), "from step 4");
+}
+
+TEST(Trainer, SecondsGoOnWithTheLastRecordKept) {
+    const TinyRun tiny;
+    const std::string run = start(tiny, "run"), path = run + "/metrics.jsonl";
+    std::string text;
+    for (nlohmann::json record : read_metrics(path)) {
+        if (record.contains("seconds")) record["seconds"] = 1000 + record["step"].get<double>();
+        text += record.dump() + "\n";
+    }
+    write_bytes(path, text);
+    resume_from(run, 6);
+    double before = 1005;
+    for (const nlohmann::json& record : read_metrics(path)) {
+        if (!record.contains("seconds") || record["step"] < 6) continue;
+        EXPECT_GT(record["seconds"], before);
+        EXPECT_LT(record["seconds"], 1100.0);
+        before = record["seconds"];
+    }
+    EXPECT_GT(before, 1005.0);
 }
 
 TEST(Trainer, EveryRecipeAndSeedIsAnotherRun) {

@@ -98,6 +98,25 @@ TEST(GradientNorm, SquaresBeyondFloatAreNoOverflow) {
     EXPECT_EQ(state.skip, 0u);
 }
 
+// Up to the largest norm AdamW's second moment is finite; beyond it the step is one without an update.
+TEST(GradientNorm, ANormWhoseSquareOverflowsSkips) {
+    const float largest = StepState::kLargestNorm;
+    Array grads = Array::of({largest, 0}, 1, 2), beyond = Array::of({1.01 * largest, 0}, 1, 2);
+    EXPECT_EQ(norm_of(beyond, 0.0f).skip, kNonFinite);
+    EXPECT_EQ(norm_of(beyond, 1e30f).skip, kNonFinite) << "clipping that does not clip";
+    EXPECT_EQ(norm_of(beyond, 0.5f * largest).skip, kNotSkipped);
+    StepState state = norm_of(grads, 0.0f);
+    EXPECT_EQ(state.skip, kNotSkipped);
+    const AdamWSettings settings{.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
+    state.moment1_correction = 1.0f - settings.beta1;
+    state.moment2_correction = 1.0f - settings.beta2;
+    Array p = Array::of({1, 1}, 1, 2), m = Array::of({0, 0}, 1, 2), v = Array::of({0, 0}, 1, 2);
+    OpContext ctx;
+    cpu::adamw(ctx, p, m, v, grads, settings, 0.1f, &state, nullptr);
+    for (Array* x : {&p, &m, &v})
+        for (const double value : x->values()) EXPECT_TRUE(std::isfinite(value)) << value;
+}
+
 TEST(GradientNorm, NonFiniteGradientOrLossSkips) {
     const double inf = std::numeric_limits<double>::infinity();
     for (double bad : {std::nan(""), inf, -inf}) {

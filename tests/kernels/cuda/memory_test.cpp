@@ -26,6 +26,21 @@ TEST_F(CudaMemory, WhatIsUploadedComesBack) {
     }
 }
 
+TEST_F(CudaMemory, PageLockedMemoryOfTheHostIsOrdinaryMemory) {
+    const std::vector<float> values(1 << 20, 1.5f);
+    const DeviceMemory memory(cuda(), values.size() * 4);
+    cuda().ops->upload(cuda(), memory.data(), values.data(), memory.bytes());
+    const HostMemory host(cuda(), memory.bytes());
+    cuda().ops->download(cuda(), host.data(), memory.data(), memory.bytes());
+    EXPECT_EQ(std::memcmp(host.data(), values.data(), memory.bytes()), 0);
+    try {
+        cuda().ops->allocate_host(cuda(), size_t(1) << 50);
+        FAIL() << "a pebibyte was page-locked";
+    } catch (const Error& e) {
+        EXPECT_EQ(e.code, Exit::device);
+    }
+}
+
 TEST_F(CudaMemory, TooMuchIsRefusedWithSizes) {
     try {
         cuda().ops->allocate(cuda(), size_t(1) << 50);

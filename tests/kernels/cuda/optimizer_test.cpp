@@ -52,6 +52,9 @@ TEST_F(CudaOptimizer, SkipsWhatIsNotFinite) {
         EXPECT_EQ(norm_of(cuda(), grads, limited, 1.0f).skip, reason)
             << "5000 normal deviates have norm 70.7";
     }
+    grads[4321] = 1.01f * StepState::kLargestNorm;
+    EXPECT_EQ(norm_of(cuda(), grads, state(), 0.0f).skip, kNonFinite) << "AdamW could not hold its square";
+    EXPECT_EQ(norm_of(cuda(), grads, state(), 1.0f).skip, kNotSkipped);
     grads[4321] = std::numeric_limits<float>::quiet_NaN();
     EXPECT_NE(norm_of(cuda(), grads, state(), 1.0f).skip, 0u);
 }
