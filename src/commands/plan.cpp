@@ -82,23 +82,21 @@ Json data_of(const Config& c) {
     }
 }
 
-/// total: while it trains; peak: while it saves. The CPU's memory also holds the token files, which are
-/// mapped and can be taken back, and the copy that a checkpoint is written from.
-Json memory_of(const Config& c, const Device& device, const Json& data) {
+/// total: while it trains; peak: while it saves: the CPU's memory then also holds the copy that a checkpoint
+/// is written from.
+Json memory_of(const Config& c, const Device& device) {
     const bool host = device.ops == cpu_ops();
-    const size_t files = host && !data["bytes"].is_null() ? data["bytes"].get<size_t>() : 0;
     const Arena plan = plan_training(c, *device.ops);
+    const size_t total = plan.used() + device.runtime.value_or(0);
     Json uses = Json::object();
     for (int use = 0; use < int(Use::count); ++use) uses[name_of(Use(use))] = plan.used_for(Use(use));
-    return {
-        {"micro_batch", c.train.micro_batch},
-        {"uses", uses},
-        {"carved", plan.used()},
-        {"runtime", or_null(device.runtime)},
-        {"token_files", files},
-        {"total", plan.used() + device.runtime.value_or(0) + files},
-        {"checkpoint_copy", checkpoint_copy_bytes(c)},
-        {"peak", plan.used() + device.runtime.value_or(0) + files + (host ? checkpoint_copy_bytes(c) : 0)}};
+    return {{"micro_batch", c.train.micro_batch},
+            {"uses", uses},
+            {"carved", plan.used()},
+            {"runtime", or_null(device.runtime)},
+            {"total", total},
+            {"checkpoint_copy", checkpoint_copy_bytes(c)},
+            {"peak", total + (host ? checkpoint_copy_bytes(c) : 0)}};
 }
 
 /// Bytes left for what is carved: the CPU's memory also holds the copy that a checkpoint is written from.
@@ -150,7 +148,6 @@ std::string memory_text(const Json& r) {
     for (const auto& [name, bytes] : memory["uses"].items())
         if (bytes.get<size_t>() > 0) line(name, mebibytes(bytes));
     line("runtime", memory["runtime"].is_null() ? "not counted" : mebibytes(memory["runtime"]));
-    if (memory["token_files"].get<size_t>() > 0) line("token files", mebibytes(memory["token_files"]));
     line("total", mebibytes(memory["total"]));
     text += fmt::format("  beside it, {} of host memory while a checkpoint is written\n",
                         mebibytes(memory["checkpoint_copy"]));
@@ -173,7 +170,7 @@ std::string micro_batch_text(const Json& r) {
 }
 
 int plan(const PlanOptions& o) {
-    Config config = load_config(o.config, o.overrides);
+    Config config = load_config(o.config, o.overrides, TokenizerCheck::never);
     if (!o.backend.empty()) config.train.backend = o.backend;
     const std::optional<double> memory =
         o.memory > 0 ? std::optional<double>(o.memory * 0x1p30) : std::nullopt;
@@ -202,7 +199,7 @@ Json plan_report(const Config& given, std::optional<double> memory) {
             {"checkpoint_bytes", checkpoint_bytes(c)},
             {"backend", device.ops->name},
             {"device", device.name},
-            {"memory", memory_of(c, device, data)},
+            {"memory", memory_of(c, device)},
             {"limit", memory ? Json(size_t(*memory)) : or_null(device.total)},
             {"largest_micro_batch", room ? Json(largest) : Json()},
             {"micro_batches", micro_batches(c, device, std::max(largest, c.train.micro_batch))}};

@@ -95,9 +95,13 @@ struct Config {
 /// Every setting with its place in `config`, which must outlive the fields.
 std::vector<Field> fields(Config& config);
 
+/// Whether the tokenizer.json that a config may name must be there and fit the model.
+enum class TokenizerCheck { now, never };
+
 /// Reads a file, then `key=value` overrides, and validates. Throws Exit::data for a file that is missing or
 /// not JSON, Exit::config for keys and values, Exit::usage for an override without "=".
-Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
+Config load_config(const std::string& path, const std::vector<std::string>& overrides = {},
+                   TokenizerCheck = TokenizerCheck::now);
 /// The same from JSON already read; `origin` begins the messages.
 Config config_from_json(const nlohmann::json& json, const std::string& origin);
 /// All settings, nested, in the order of fields().
