@@ -36,7 +36,7 @@ struct Watched {
     double dgrad = NAN, wgrad = NAN;
 };
 
-/// By the name that the forward gives the layer's output.
+/// By the layers' names.
 std::map<std::string, Watched> watched_layers(TrainingMemory& memory) {
     const Activations& act = memory.train;
     std::map<std::string, Watched> all;
@@ -52,10 +52,10 @@ std::map<std::string, Watched> watched_layers(TrainingMemory& memory) {
     return all;
 }
 
-/// Fills in the layer whose output, or whose input's gradient, this result is.
+/// Fills in the layer whose output, or whose input's gradient, this result is; probes leave out "model.".
 void watch(Context& ctx, std::map<std::string, Watched>& layers, const std::string& what, const Tensor& x) {
     const size_t end = what.find("'s input gradient");
-    const auto found = layers.find(what.substr(0, end));
+    const auto found = layers.find("model." + what.substr(0, end));
     if (found == layers.end()) return;
     Watched& w = found->second;
     if (end == what.npos) {
