@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "tensor/tensor.h"
+#include "tensor/float_type.h"
 
 namespace q2::cpu {
 
@@ -31,20 +31,6 @@ void parallel_rows(int64_t rows, F f) {
         const int64_t first = chunk * kRowChunk;
         f(first, first + kRowChunk < rows ? first + kRowChunk : rows);
     });
-}
-
-/// Calls f with a value of the tensor's element type: the one place where a dtype becomes a template
-/// argument.
-template <class F>
-void for_float_type(Dtype dtype, F f) {
-    switch (dtype) {
-        case Dtype::f32:
-            return f(float{});
-        case Dtype::bf16:
-            return f(Bf16{});
-        default:
-            fail(Exit::internal, "a float32 or bfloat16 tensor is needed, not ", name_of(dtype));
-    }
 }
 
 }  // namespace q2::cpu

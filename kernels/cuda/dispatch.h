@@ -4,22 +4,9 @@
 #include <initializer_list>
 #include <type_traits>
 
-#include "tensor/tensor.h"
+#include "tensor/float_type.h"
 
 namespace q2::cuda {
-
-/// Calls f with a value of the tensor's element type.
-template <class F>
-void for_float_type(Dtype dtype, F f) {
-    switch (dtype) {
-        case Dtype::f32:
-            return f(float{});
-        case Dtype::bf16:
-            return f(Bf16{});
-        default:
-            fail(Exit::internal, "a float32 or bfloat16 tensor is needed, not ", name_of(dtype));
-    }
-}
 
 template <class F>
 void for_bool(bool value, F f) {

@@ -33,25 +33,46 @@ class Descriptor {
     const int value;
 };
 
-/// Opens a regular file for reading, and nothing else: a pipe would wait for its writer for ever.
-class RegularFile {
-  public:
-    explicit RegularFile(const std::string& path) : file_(path, O_RDONLY | O_NONBLOCK) {
-        check(file_.value >= 0, Exit::data, path, ": cannot be opened: ", reason());
+}  // namespace
+
+/// A pipe would wait for its writer for ever: what is no regular file is refused before it is read.
+RegularFile::RegularFile(const std::string& path)
+    : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
+    check(descriptor_ >= 0, Exit::data, path, ": cannot be opened: ", reason());
+    try {
         struct stat status;
-        const bool known = ::fstat(file_.value, &status) == 0;
+        const bool known = ::fstat(descriptor_, &status) == 0;
         check(known, Exit::data, path, ": ", reason());
         check(!S_ISDIR(status.st_mode), Exit::data, path, ": is a folder, not a regular file");
         check(S_ISREG(status.st_mode), Exit::data, path,
               ": not a regular file (a pipe, a device or a socket); copy what it gives into a file");
-        size = size_t(status.st_size);
+        size_ = size_t(status.st_size);
+    } catch (...) {
+        ::close(descriptor_);
+        throw;
     }
-    int descriptor() const { return file_.value; }
-    size_t size = 0;
+}
 
-  private:
-    Descriptor file_;
-};
+RegularFile::~RegularFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+RegularFile::RegularFile(RegularFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
+
+void RegularFile::read(size_t start, size_t count, void* out) const {
+    for (size_t done = 0; done < count;) {
+        const ssize_t got =
+            ::pread(descriptor_, static_cast<char*>(out) + done, count - done, off_t(start + done));
+        if (got < 0 && errno == EINTR) continue;
+        check(got >= 0, Exit::data, path_, ": cannot be read: ", reason());
+        check(got > 0, Exit::data, path_, ": ends at byte ", start + done, ", but had ", size_,
+              " bytes when it was opened; somebody has cut it, put the whole file back");
+        done += size_t(got);
+    }
+}
+
+namespace {
 
 /// take(bytes, size) for piece after piece of a regular file. Not mapped: a large file would count as this
 /// process's memory, and one that is cut meanwhile would end it.
@@ -81,11 +102,11 @@ std::string read_file(const std::string& path, size_t limit) {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
     const RegularFile file(path);
-    if (file.size == 0) return;
-    void* mapped = ::mmap(nullptr, file.size, PROT_READ, MAP_SHARED, file.descriptor(), 0);
+    if (file.size() == 0) return;
+    void* mapped = ::mmap(nullptr, file.size(), PROT_READ, MAP_SHARED, file.descriptor(), 0);
     check(mapped != MAP_FAILED, Exit::data, path, ": cannot be mapped: ", reason());
     data_ = static_cast<const uint8_t*>(mapped);
-    size_ = file.size;
+    size_ = file.size();
 }
 
 MappedFile::~MappedFile() {

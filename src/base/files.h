@@ -1,5 +1,5 @@
-// Files: read-only mappings, writes that are whole or not there, checksums, globs. Errors are Exit::data and
-// name the path.
+// Files: reads by position, read-only mappings, writes that are whole or not there, checksums, globs. Errors
+// are Exit::data and name the path.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,27 @@
 #include "base/checksum.h"
 
 namespace q2 {
+
+/// A regular file held open for reading by position. Where somebody cuts it meanwhile, a read throws; a
+/// mapping would end the process.
+class RegularFile {
+  public:
+    explicit RegularFile(const std::string& path);
+    ~RegularFile();
+    RegularFile(RegularFile&& other) noexcept;
+    RegularFile& operator=(RegularFile&&) = delete;
+
+    size_t size() const { return size_; }  ///< when it was opened
+    const std::string& path() const { return path_; }
+    int descriptor() const { return descriptor_; }
+    /// Bytes start .. start+count-1, all of them, into `out`.
+    void read(size_t start, size_t count, void* out) const;
+
+  private:
+    std::string path_;
+    int descriptor_ = -1;
+    size_t size_ = 0;
+};
 
 /// A regular file, mapped whole and read-only. An empty file has size 0 and a null address.
 class MappedFile {

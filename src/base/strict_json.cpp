@@ -72,6 +72,9 @@ bool is_utf8(const std::string& text) {
 json parse_json(std::string_view text, const std::string& origin, const JsonLimits& limits) {
     check(text.find_first_not_of(" \t\r\n") != text.npos, Exit::data, origin,
           ": not valid JSON: there is no text");
+    // nlohmann takes one for the text's end.
+    check(text.find('\0') == text.npos, Exit::data, origin, ": not valid JSON: byte ", text.find('\0'),
+          " is NUL; this is no text");
     try {
         return json::parse(text.begin(), text.end(), Strict(origin, limits));
     } catch (const json::out_of_range& e) {

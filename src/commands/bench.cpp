@@ -142,7 +142,7 @@ void print_ops(const nlohmann::ordered_json& r) {
 }
 
 int run_bench(const BenchOptions& o) {
-    Config config = load_config(o.config, o.overrides);
+    Config config = load_config(o.config, o.overrides, TokenizerCheck::never);
     config.train.steps = std::max(config.train.steps, kWarmUp + o.steps);
     Bench bench(config);
     const bool train = o.what == "train";

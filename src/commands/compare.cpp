@@ -156,8 +156,12 @@ PlotPanel gap_panel(const std::vector<Row>& rows) {
     return panel;
 }
 
+std::filesystem::path metrics_of(const std::string& run) {
+    return std::filesystem::path(run) / "metrics.jsonl";
+}
+
 RunCurves read_run(const std::string& folder) {
-    const std::filesystem::path path = std::filesystem::path(folder) / "metrics.jsonl";
+    const std::filesystem::path path = metrics_of(folder);
     check(std::filesystem::is_directory(folder), Exit::data, folder, ": no such run folder");
     check(std::filesystem::is_regular_file(path), Exit::data, path.string(),
           ": no such file; is this a run folder, made by quartet2 train?");
@@ -258,7 +262,12 @@ int compare(const CompareOptions& options) {
     check(options.runs.size() >= 2, Exit::usage, "compare: at least two runs are needed, not ",
           options.runs.size());
     std::vector<RunCurves> runs;
-    for (const std::string& folder : options.runs) runs.push_back(read_run(folder));
+    for (const std::string& folder : options.runs) {
+        std::error_code missing;
+        check(!std::filesystem::equivalent(options.svg, metrics_of(folder), missing), Exit::usage, "--svg ",
+              options.svg, ": is the metrics of a run that is compared; choose another name");
+        runs.push_back(read_run(folder));
+    }
     std::cout << (options.json ? comparison_json(runs) : comparison_table(runs));
     if (!options.svg.empty()) write_svg(options.svg, comparison_svg(runs), options.force);
     return int(Exit::ok);

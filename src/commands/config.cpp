@@ -17,10 +17,11 @@ struct ConfigOptions {
 
 int show_config(const ConfigOptions& o) {
     Config defaults;
-    const std::string text = o.markdown ? config_markdown()
-                             : o.config.empty()
-                                 ? help_text(fields(defaults))
-                                 : config_to_json(load_config(o.config, o.overrides)).dump(2) + "\n";
+    const std::string text =
+        o.markdown ? config_markdown()
+        : o.config.empty()
+            ? help_text(fields(defaults))
+            : config_to_json(load_config(o.config, o.overrides, TokenizerCheck::never)).dump(2) + "\n";
     std::fputs(text.c_str(), stdout);
     return int(Exit::ok);
 }

@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "commands/sampling.h"
+#include "ops/host_copy.h"
 #include "train/run_folder.h"
 #include "train/session.h"
 
@@ -43,23 +44,12 @@ class Generator {
         forward(pass);
         const Tensor logits = memory().eval.logits.slice(0, 1);
         head_logits(pass, logits, count - 1, 1);
-        return to_floats(logits);
+        return host_floats(s_.ctx(), logits);
     }
 
   private:
     const Ops& ops() { return *s_.ctx().ops; }
     TrainingMemory& memory() { return s_.memory(); }
-    std::vector<float> to_floats(const Tensor& x) {
-        std::vector<float> values(size_t(x.size()));
-        if (x.dtype == Dtype::f32) {
-            ops().download(s_.ctx(), values.data(), x.data, x.bytes());
-            return values;
-        }
-        std::vector<Bf16> raw(values.size());
-        ops().download(s_.ctx(), raw.data(), x.data, x.bytes());
-        std::transform(raw.begin(), raw.end(), values.begin(), [](Bf16 v) { return to_float(v); });
-        return values;
-    }
 
     Session& s_;
     int64_t sequence_;
@@ -75,8 +65,8 @@ std::vector<int32_t> prompt_ids(const GenerateOptions& o, const Config& c) {
     for (const char byte : o.prompt) ids.push_back(uint8_t(byte));
     if (ids.empty()) ids.push_back(bytes ? '\n' : 0);
     for (const int32_t id : ids)
-        check(id >= 0 && id < c.model.vocab, Exit::usage, "--ids: ", id, " is not below the vocabulary of ",
-              c.model.vocab);
+        check(id >= 0 && id < c.model.vocab, Exit::usage, "--ids: ", id, " is no token of the model, 0 to ",
+              c.model.vocab - 1);
     return ids;
 }
 

@@ -87,11 +87,8 @@ size_t beside_carved(const Device& device, const Config& c) {
     return device.runtime.value_or(0) + (device.ops == cpu_ops() ? checkpoint_copy_bytes(c) : 0);
 }
 
-/// total: of the device. The CPU's memory also holds the token files, which are mapped and can be taken back,
-/// and the copy that checkpoints are written from.
-Json memory_of(const Config& c, const Device& device, const Json& data) {
-    const bool host = device.ops == cpu_ops();
-    const size_t files = host && !data["bytes"].is_null() ? data["bytes"].get<size_t>() : 0;
+/// total: of the device. The CPU's memory also holds the copy that checkpoints are written from.
+Json memory_of(const Config& c, const Device& device) {
     const Arena plan = plan_training(c, *device.ops);
     Json uses = Json::object();
     for (int use = 0; use < int(Use::count); ++use) uses[name_of(Use(use))] = plan.used_for(Use(use));
@@ -99,9 +96,8 @@ Json memory_of(const Config& c, const Device& device, const Json& data) {
             {"uses", uses},
             {"carved", plan.used()},
             {"runtime", or_null(device.runtime)},
-            {"token_files", files},
             {"checkpoint_copy", checkpoint_copy_bytes(c)},
-            {"total", plan.used() + beside_carved(device, c) + files}};
+            {"total", plan.used() + beside_carved(device, c)}};
 }
 
 /// Bytes left for what is carved.
@@ -152,7 +148,6 @@ std::string memory_text(const Json& r) {
     for (const auto& [name, bytes] : memory["uses"].items())
         if (bytes.get<size_t>() > 0) line(name, mebibytes(bytes));
     line("runtime", memory["runtime"].is_null() ? "not counted" : mebibytes(memory["runtime"]));
-    if (memory["token_files"].get<size_t>() > 0) line("token files", mebibytes(memory["token_files"]));
     const bool on_host = r["backend"] == cpu_ops()->name;
     if (on_host) line("checkpoint copy", mebibytes(memory["checkpoint_copy"]));
     line("total", mebibytes(memory["total"]));
@@ -179,7 +174,7 @@ std::string micro_batch_text(const Json& r) {
 }
 
 int plan(const PlanOptions& o) {
-    Config config = load_config(o.config, o.overrides);
+    Config config = load_config(o.config, o.overrides, TokenizerCheck::never);
     if (!o.backend.empty()) config.train.backend = o.backend;
     const std::optional<double> memory =
         o.memory > 0 ? std::optional<double>(o.memory * 0x1p30) : std::nullopt;
@@ -208,7 +203,7 @@ Json plan_report(const Config& given, std::optional<double> memory) {
             {"checkpoint_bytes", checkpoint_bytes(c)},
             {"backend", device.ops->name},
             {"device", device.name},
-            {"memory", memory_of(c, device, data)},
+            {"memory", memory_of(c, device)},
             {"limit", memory ? Json(size_t(*memory)) : or_null(device.total)},
             {"largest_micro_batch", room ? Json(largest) : Json()},
             {"micro_batches", micro_batches(c, device, std::max(largest, c.train.micro_batch))}};

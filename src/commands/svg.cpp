@@ -16,6 +16,8 @@ namespace {
 
 constexpr double kWidth = 840, kPanelHeight = 340;
 constexpr double kLeft = 74, kRight = 16, kTop = 34, kBottom = 52;  // margins of a panel
+constexpr int kLegendRows = 8;  // more would hide the curves: the legend then stands below the panel
+constexpr double kLegendLine = 17;
 // Okabe and Ito's palette: told apart without full colour vision.
 constexpr const char* kPalette[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                     "#e69f00", "#56b4e9", "#000000"};
@@ -140,21 +142,30 @@ void draw_series(Writer& out, const Frame& f, const PlotSeries& series) {
                      color);
 }
 
+/// Of a legend below the panel; 0 where it has room in the plot.
+double legend_height(const PlotPanel& panel) {
+    const auto rows = std::count_if(panel.series.begin(), panel.series.end(),
+                                    [](const PlotSeries& series) { return !series.label.empty(); });
+    return rows > kLegendRows ? kLegendLine * double(rows) + 8 : 0;
+}
+
 void draw_legend(Writer& out, const Frame& f, const PlotPanel& panel) {
-    const double right = kWidth - kRight - 8;
-    double y = f.top + kTop + 16;
+    const bool below = legend_height(panel) > 0;
+    const double right = kWidth - kRight - 8, key = below ? kLeft : right - 22;
+    double y = below ? f.top + kPanelHeight + 12 : f.top + kTop + 16;
     for (const PlotSeries& series : panel.series) {
         if (series.label.empty()) continue;
         const double width = 36 + 6.8 * double(series.label.size());  // about, for the ground under the text
-        out.line(
-            R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="17" fill="white" fill-opacity="0.8"/>)",
-            right - width, y - 13, width);
+        if (!below)
+            out.line(
+                R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="17" fill="white" fill-opacity="0.8"/>)",
+                right - width, y - 13, width);
         const char* color = kPalette[size_t(series.color) % std::size(kPalette)];
-        out.line(R"(<path d="M{:.1f} {:.1f}h22" stroke="{}" stroke-width="2"/>)", right - 22, y - 4, color);
+        out.line(R"(<path d="M{:.1f} {:.1f}h22" stroke="{}" stroke-width="2"/>)", key, y - 4, color);
         if (series.markers)
-            out.line(R"(<circle cx="{:.1f}" cy="{:.1f}" r="2.6" fill="{}"/>)", right - 11, y - 4, color);
-        out.text(right - 28, y, "end", series.label);
-        y += 17;
+            out.line(R"(<circle cx="{:.1f}" cy="{:.1f}" r="2.6" fill="{}"/>)", key + 11, y - 4, color);
+        out.text(below ? key + 28 : key - 6, y, below ? "start" : "end", series.label);
+        y += kLegendLine;
     }
 }
 
@@ -173,17 +184,19 @@ std::vector<double> nice_ticks(double lo, double hi, int target) {
 
 std::string svg_plot(const std::vector<PlotPanel>& panels) {
     Writer out;
-    const double height = kPanelHeight * double(panels.size());
+    double height = 0, top = 0;
+    for (const PlotPanel& panel : panels) height += kPanelHeight + legend_height(panel);
     out.line(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" viewBox="0 0 {0} {1}" )"
              R"(font-family="sans-serif" font-size="12" fill="#222">)",
              kWidth, height);
     out.line("<style>.grid{{stroke:#ddd}}.axis{{stroke:#222;fill:none}}</style>");
     out.line(R"(<rect width="{}" height="{}" fill="white"/>)", kWidth, height);
-    for (size_t i = 0; i < panels.size(); ++i) {
-        const Frame frame = frame_of(panels[i], kPanelHeight * double(i));
-        draw_axes(out, frame, panels[i]);
-        for (const PlotSeries& series : panels[i].series) draw_series(out, frame, series);
-        draw_legend(out, frame, panels[i]);
+    for (const PlotPanel& panel : panels) {
+        const Frame frame = frame_of(panel, top);
+        draw_axes(out, frame, panel);
+        for (const PlotSeries& series : panel.series) draw_series(out, frame, series);
+        draw_legend(out, frame, panel);
+        top += kPanelHeight + legend_height(panel);
     }
     out.line("</svg>");
     return out.take();

@@ -35,21 +35,22 @@ int show(const std::string& run) {
 
 std::string telemetry_table(const nlohmann::json& record) {
     std::string out =
-        fmt::format("Step {}, micro-batch 0; shares in %\n{:<36} {:<8} {:>9} {:>7} {:>7} {:>8} {:>9}\n",
+        fmt::format("Step {}, micro-batch 0; shares in %\n{:<36} {:<8} {:>9} {:>7} {:>7} {:>8} {:>9} {:>8}\n",
                     record.at("step").get<int64_t>() + 1, "layer", "operand", "saturated", "zero", "second",
-                    "EDEN", "deviation");
+                    "EDEN", "deviation", "cosine");
     for (const nlohmann::json& r : record.at("telemetry"))
-        out += fmt::format("{:<36} {:<8} {:>9} {:>7} {:>7} {:>8} {:>9}\n", r.at("layer").get<std::string>(),
-                           r.at("operand").get<std::string>(), cell(r, "saturated", 100, 3),
-                           cell(r, "zero", 100, 3), cell(r, "second", 100, 2), cell(r, "eden", 1, 5),
-                           cell(r, "eden_deviation", 1, 5));
+        out += fmt::format("{:<36} {:<8} {:>9} {:>7} {:>7} {:>8} {:>9} {:>8}\n",
+                           r.at("layer").get<std::string>(), r.at("operand").get<std::string>(),
+                           cell(r, "saturated", 100, 3), cell(r, "zero", 100, 3), cell(r, "second", 100, 2),
+                           cell(r, "eden", 1, 5), cell(r, "eden_deviation", 1, 5), cell(r, "cosine", 1, 5));
     return out;
 }
 
 void add_telemetry(CLI::App& app, std::function<int()>& run) {
     const auto folder = std::make_shared<std::string>();
     CLI::App* command = app.add_subcommand(
-        "telemetry", "How the quantisers of each layer did, from the last record of log.telemetry_every");
+        "telemetry",
+        "How the quantisers and gradients of each layer did, from the last record of log.telemetry_every");
     command->add_option("RUN", *folder, "The run's folder")->required();
     command->callback([folder, &run] { run = [folder] { return show(*folder); }; });
 }

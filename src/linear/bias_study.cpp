@@ -57,7 +57,8 @@ BiasCurves study_bias(const Recipe& r, LayerSize size, const Floats& x, const Fl
     const auto at = [](const Floats& m, int64_t cols) {
         return [&m, cols](int64_t row, int64_t col) { return m[size_t(row * cols + col)]; };
     };
-    const auto e_transposed = [&](int64_t row, int64_t k) { return e[size_t(k * out + row)]; };
+    // Named anew: clang before 16 captures no structured binding.
+    const auto e_transposed = [&e, out = out](int64_t row, int64_t k) { return e[size_t(k * out + row)]; };
     Mean dx(product(tokens, in, out, at(e, out), at(ws, in)));
     Mean dw(product(out, in, tokens, e_transposed, at(xs, in)));
     LoneLayer layer({&r}, size);

@@ -47,13 +47,6 @@ bool any(const std::vector<const Recipe*>& recipes, Predicate p) {
     return std::any_of(recipes.begin(), recipes.end(), [&](const Recipe* r) { return p(*r); });
 }
 
-void check_multiple(const std::string& what, int64_t size, int64_t multiple, const Recipe& recipe) {
-    const int64_t below = size / multiple * multiple;
-    check(size % multiple == 0, Exit::config, what, " is ", size, ", but recipe ", recipe.name,
-          " quantises it in runs of ", multiple, ": use ", below ? concat(below, " or ") : "",
-          below + multiple);
-}
-
 }  // namespace
 
 bool wgrad_reads_codes(const Recipe& r) {
@@ -72,21 +65,6 @@ int64_t padded_tokens(const GemmSpec& wgrad, int64_t tokens) {
     const int64_t multiple =
         std::max(inner_multiple(wgrad.a, wgrad.rotation), inner_multiple(wgrad.b, wgrad.rotation));
     return (tokens + multiple - 1) / multiple * multiple;
-}
-
-void check_linear_shape(const Recipe& r, const std::string& name, int64_t in, int64_t out, int64_t tokens) {
-    for (const QuantSpec* spec : {&r.fprop.a, &r.fprop.b})
-        if (spec->rounding != Rounding::keep)
-            check_multiple("the input width of " + name, in, inner_multiple(*spec, r.fprop.rotation), r);
-    for (const QuantSpec* spec : {&r.dgrad.a, &r.dgrad.b})
-        if (spec->rounding != Rounding::keep)
-            check_multiple("the output width of " + name, out, inner_multiple(*spec, r.dgrad.rotation), r);
-    if (r.fprop.b.grid == Grid::tile) check_multiple("the output width of " + name, out, kBlock, r);
-    if (r.fprop.a.grid == Grid::tile || r.dgrad.a.grid == Grid::tile)
-        check_multiple("the tokens of a micro-batch", tokens, kBlock, r);
-    if (r.dgrad.b.grid == Grid::tile || r.wgrad.b.grid == Grid::tile)
-        check_multiple("the input width of " + name, in, kBlock, r);
-    if (r.wgrad.a.grid == Grid::tile) check_multiple("the output width of " + name, out, kBlock, r);
 }
 
 void carve_weight_copies(Linear& linear, const std::vector<const Recipe*>& recipes, Dtype act, Dtype dense,

@@ -48,9 +48,6 @@ bool plain_dgrad(const Recipe&);
 bool plain_wgrad(const Recipe&);
 /// Tokens after zero padding, so that blocks, rotations and correction groups of wgrad's inner dimension fit.
 int64_t padded_tokens(const GemmSpec& wgrad, int64_t tokens);
-/// Throws Exit::config, with the nearest good size, unless the layer's sizes fit the recipe's blocks and
-/// rotations.
-void check_linear_shape(const Recipe&, const std::string& name, int64_t in, int64_t out, int64_t tokens);
 
 // ---- Memory: for all the recipes that the layer may run ----
 

@@ -66,12 +66,14 @@ class LoneLayer {
     Floats dx() const { return get(dx_); }
     Floats dw() const { return get(linear.grad); }
 
+    Context& ctx() { return backend_.context(); }
+    const Tensor& e_tensor() const { return e_; }
+    const Tensor& dx_tensor() const { return dx_; }
+
     Linear linear;
     LinearInput input;
 
   private:
-    Context& ctx() { return backend_.context(); }
-
     void carve() {
         const auto& [tokens, in, out] = size_;
         const auto take = [&](Dtype type, int64_t rows, int64_t cols) {

@@ -243,7 +243,7 @@ ordered_json gemm_to_json(const GemmSpec& gemm) {
 
 Recipe recipe_from_json(const json& value, const std::string& origin) {
     if (value.is_string()) return find_recipe(value.get<std::string>(), origin);
-    check(value.is_object(), Exit::config, origin, ": a recipe is a name or an object");
+    check(value.is_object(), Exit::config, origin, " = ", shown(value), ": a recipe is a name or an object");
     Recipe base;
     if (value.contains("base")) {
         check(value["base"].is_string(), Exit::config, origin, ".base: must be a built-in recipe's name");

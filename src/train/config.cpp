@@ -1,6 +1,9 @@
 #include "train/config.h"
 
+#include <filesystem>
+
 #include "linear/recipes.h"
+#include "train/tokenizer_file.h"
 
 namespace q2 {
 namespace {
@@ -184,6 +187,15 @@ std::vector<Field> fields(Config& c) {
 
 namespace {
 
+void check_tokenizer(const Config& c) {
+    const std::string& name = c.data.tokenizer;
+    if (name == "bytes" || name == "none") return;
+    std::error_code unreachable;
+    check(std::filesystem::exists(name, unreachable), Exit::data, name,
+          ": no such file; data.tokenizer must be bytes, none, or the path of a tokenizer.json");
+    check_tokenizer_file(name, c.model.vocab);
+}
+
 /// What is wrong with a config, or nothing.
 std::string problem_of(const Config& config) {
     try {
@@ -196,7 +208,8 @@ std::string problem_of(const Config& config) {
 
 }  // namespace
 
-Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
+Config load_config(const std::string& path, const std::vector<std::string>& overrides,
+                   TokenizerCheck tokenizer) {
     Config config;
     read_fields(fields(config), read_json_file(path), path);
     const std::string before = problem_of(config);
@@ -214,6 +227,7 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
     if (problem != before)  // then the overrides brought it
         for (const std::string& assignment : overrides) origin += " with --set " + clipped(assignment);
     check(problem.empty(), Exit::config, origin, ": ", problem);
+    if (tokenizer == TokenizerCheck::now) check_tokenizer(config);
     return config;
 }
 

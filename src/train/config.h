@@ -46,6 +46,7 @@ struct ScheduleConfig {
 
 struct TrainConfig {
     int64_t steps = 800;
+    double max_seconds = 0;            ///< save and end when the process is this old; 0: never
     int64_t stop_after = 0;            ///< save and end after this many of them; 0: after all
     int64_t micro_batch = 32;          ///< sequences a rank holds at once
     int64_t accumulate = 8;            ///< micro-batches of a step, over all ranks
@@ -62,22 +63,6 @@ struct TrainConfig {
     int64_t device = 0;                ///< the GPU's number
     std::string matmul = "heuristic";  ///< heuristic or timed
     int64_t threads = 0;               ///< of the CPU; 0: all cores
-    double max_seconds = 0;           ///< save and end when the process is this old; 0: never
-    int64_t stop_after = 0;           ///< save and end after this many of them; 0: after all
-    int64_t micro_batch = 32;         ///< sequences a rank holds at once
-    int64_t accumulate = 8;           ///< micro-batches of a step, over all ranks
-    uint64_t seed = 0;                ///< of weights, data order and rounding
-    std::string non_finite = "stop";  ///< a step whose loss or gradient is not finite: stop or skip
-    int64_t max_skips = 10;           ///< skipped steps in a row; one more ends the run
-    double skip_zscore = 0;           ///< standard deviations above the mean that skip a step; 0: never
-    int64_t skip_window = 128;        ///< updates that mean and deviation are of
-    double init_std = 0.02;           ///< output projections: init_std / sqrt(2 layers)
-    int64_t eval_every = 100;         ///< steps; 0: never
-    int64_t eval_micro_batch = 32;    ///< sequences
-    int64_t eval_batches = 0;         ///< micro-batches of an evaluation; 0: all
-    std::string backend = "auto";     ///< auto, cpu or cuda
-    int64_t device = 0;               ///< the GPU's number
-    int64_t threads = 0;              ///< of the CPU; 0: all cores
 };
 
 struct CheckpointConfig {
@@ -113,9 +98,13 @@ struct Config {
 /// Every setting with its place in `config`, which must outlive the fields.
 std::vector<Field> fields(Config& config);
 
+/// Whether the tokenizer.json that a config may name must be there and fit the model.
+enum class TokenizerCheck { now, never };
+
 /// Reads a file, then `key=value` overrides, and validates. Throws Exit::data for a file that is missing or
 /// not JSON, Exit::config for keys and values, Exit::usage for an override without "=".
-Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
+Config load_config(const std::string& path, const std::vector<std::string>& overrides = {},
+                   TokenizerCheck = TokenizerCheck::now);
 /// The same from JSON already read; `origin` begins the messages.
 Config config_from_json(const nlohmann::json& json, const std::string& origin);
 /// All settings, nested, in the order of fields().

@@ -23,9 +23,11 @@ void check_multiple(const Key& key, int64_t size, int64_t multiple, const std::s
           multiple, "; ", near_multiples(size, multiple));
 }
 
-/// "2 and 4 are near": the numbers of heads around m.heads that give whole heads of even width.
+/// "2 and 4 are near": the numbers of heads around m.heads that give whole heads of even width and share
+/// the key and value heads.
 std::string near_heads(const ModelConfig& m) {
-    const auto fits = [&](int64_t heads) { return m.width % (2 * heads) == 0; };
+    const int64_t shared = std::max<int64_t>(1, m.kv_heads);
+    const auto fits = [&](int64_t heads) { return m.width % (2 * heads) == 0 && heads % shared == 0; };
     int64_t below = m.heads, above = m.heads;
     while (below > 0 && !fits(below)) --below;
     while (2 * above <= m.width && !fits(above)) ++above;

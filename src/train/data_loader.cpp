@@ -83,11 +83,12 @@ DataLoader::Location DataLoader::location(int64_t sample) const {
 }
 
 void DataLoader::fill(int64_t first_sample, int64_t count, int32_t* inputs, int32_t* targets) const {
+    std::vector<int32_t> window(size_t(sequence_ + 1));
     for (int64_t i = 0; i < count; ++i) {
         const Location at = location(first_sample + i);
-        const TokenFile& file = files_[size_t(at.file)];
-        file.read(at.offset, sequence_, inputs + i * sequence_);
-        file.read(at.offset + 1, sequence_, targets + i * sequence_);
+        files_[size_t(at.file)].read(at.offset, sequence_ + 1, window.data());
+        std::copy_n(window.begin(), sequence_, inputs + i * sequence_);
+        std::copy_n(window.begin() + 1, sequence_, targets + i * sequence_);
     }
 }
 

@@ -1,6 +1,7 @@
 #include "train/metrics.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,7 +32,7 @@ void for_each_record(const MappedFile& file, F f) {
         const Json record = Json::parse(line, nullptr, false);
         if (torn && record.is_discarded()) return;
         check(is_record(record), Exit::data, file.path(), ":", number,
-              ": not a JSON object with an integer \"step\"");
+              ": not a JSON object with an integer \"step\"; remove the damaged line");
         f(record, line);
     }
 }
@@ -39,8 +40,16 @@ void for_each_record(const MappedFile& file, F f) {
 }  // namespace
 
 MetricsWriter::MetricsWriter(const std::string& path)
-    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
-    check(descriptor_ >= 0, Exit::data, path, ": cannot be written: ", std::strerror(errno));
+    : path_(path),
+      // Not blocking: a pipe would wait for its reader for ever.
+      descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666)) {
+    const int error = errno;
+    struct stat status {};
+    const bool is_file = descriptor_ < 0 || (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode));
+    if (!is_file) ::close(descriptor_);
+    check(is_file && !(descriptor_ < 0 && error == ENXIO), Exit::data, path,
+          ": not a regular file (a pipe, a device or a socket); move it away");
+    check(descriptor_ >= 0, Exit::data, path, ": cannot be written: ", std::strerror(error));
     sync_folder(std::filesystem::path(path).parent_path());
 }
 

@@ -98,9 +98,9 @@ StepState train_step(Training& t, int64_t step, UpdateLimits limits) {
     return state;
 }
 
-void repeat_micro_batch(Training& t, int64_t step, int64_t number) {
+void repeat_micro_batch(Training& t, int64_t step, int64_t number, const Probe& probe) {
     begin_step(t, step, {});
-    run_micro_batch(t, step, number, {});
+    run_micro_batch(t, step, number, probe);
 }
 
 double evaluate(Training& t, const DataLoader& val, int64_t step, int64_t batches) {

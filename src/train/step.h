@@ -29,8 +29,9 @@ int64_t first_sample(const Config&, int64_t step, int64_t micro_batch);
 /// flag.
 StepState train_step(Training&, int64_t step, UpdateLimits = {});
 
-/// Forward and backward of one micro-batch of a step alone: fills the gradients, updates nothing.
-void repeat_micro_batch(Training&, int64_t step, int64_t number);
+/// Forward and backward of one micro-batch of a step alone: fills the gradients, updates nothing. The probe
+/// sees every result.
+void repeat_micro_batch(Training&, int64_t step, int64_t number, const Probe& probe = {});
 
 /// Mean loss, in nats a token, over `batches` evaluation micro-batches (0: all of `val`), each token weighing
 /// the same. Leaves the weights' operands prepared for `step`.

@@ -1,5 +1,6 @@
-// Token files, memory-mapped (data/README.md gives the formats): llm.c's, 1024 bytes of header and then the
-// tokens, or headerless little-endian integers. Counts are 64-bit everywhere.
+// Token files (data/README.md gives the formats): llm.c's, 1024 bytes of header and then the tokens, or
+// headerless little-endian integers. Counts are 64-bit everywhere. Read by position, not mapped: one that is
+// cut while a run reads it gives an error.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +31,18 @@ class TokenFile {
     [[noreturn]] void fail_beyond_vocab(int64_t position) const;
 
   private:
-    MappedFile file_;
+    RegularFile file_;
     int64_t vocab_;
-    const uint8_t* start_ = nullptr;  ///< of the tokens, aligned to their width
-    int width_ = 0;                   ///< bytes a token: 2 or 4
+    size_t start_ = 0;  ///< of the tokens, in bytes
+    int width_ = 0;     ///< bytes a token: 2 or 4
     int64_t tokens_ = 0;
 
     bool read_header();
+    void check_range(int64_t first, int64_t count) const;
+    template <class T>
+    void read_raw(int64_t first, int64_t count, T* out) const;
+    template <class T>
+    int64_t find_beyond(int64_t first, int64_t count) const;
 };
 
 /// Writes llm.c's header for `tokens` tokens (its third integer holds the low 32 bits of the count); the

@@ -200,7 +200,11 @@ TEST_F(CompareFiles, APlotReplacesOnlyAPlot) {
     };
     const auto first_of = [](const std::string& path) { return char(std::ifstream(path).get()); };
     EXPECT_EQ(plot_into(at("a/metrics.jsonl"), false), Exit::usage);
+    EXPECT_EQ(plot_into(at("b/metrics.jsonl"), true), Exit::usage) << "even with --force";
+    fs::create_symlink(at("a/metrics.jsonl"), at("link.svg"));
+    EXPECT_EQ(plot_into(at("link.svg"), true), Exit::usage);
     EXPECT_EQ(first_of(at("a/metrics.jsonl")), '{');
+    EXPECT_EQ(first_of(at("b/metrics.jsonl")), '{');
     EXPECT_EQ(plot_into(at("plot.svg"), false), Exit::ok);
     EXPECT_EQ(plot_into(at("plot.svg"), false), Exit::ok);
     EXPECT_EQ(plot_into(at("a"), true), Exit::data) << "a folder";

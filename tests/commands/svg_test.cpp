@@ -6,6 +6,8 @@
 #include <limits>
 #include <regex>
 
+#include "base/check.h"
+
 namespace q2 {
 namespace {
 
@@ -42,6 +44,25 @@ TEST(Svg, DrawsEverySeriesWithLegendAndLabels) {
     EXPECT_EQ(count(svg, ">Gap</text>"), 1);
     EXPECT_EQ(count(svg, "<circle"), 3);  // two points, one in the legend
     EXPECT_EQ(count(svg, "nan|inf"), 0);
+}
+
+/// The y of a text or of the axis's bottom in panel coordinates.
+double y_of(const std::string& svg, const std::string& pattern) {
+    std::smatch match;
+    return std::regex_search(svg, match, std::regex(pattern)) ? std::stod(match[1]) : -1;
+}
+
+TEST(Svg, ALongLegendStandsBelowThePlot) {
+    PlotPanel panel{"Loss", "step", "nats", {}};
+    for (int i = 0; i < 9; ++i) {
+        const std::string svg = svg_plot({panel, panel});
+        EXPECT_EQ(y_of(svg, "viewBox=\"0 0 840 ([0-9.]+)"), 680) << i;
+        panel.series.push_back({concat("run", i), {{0, 3}, {1, 2}}, i});
+    }
+    const std::string svg = svg_plot({panel, panel});
+    EXPECT_EQ(y_of(svg, "viewBox=\"0 0 840 ([0-9.]+)"), 2 * (340 + 9 * 17 + 8));
+    EXPECT_GT(y_of(svg, "y=\"([0-9.]+)\"[^>]*>run0<"), y_of(svg, "y=\"([0-9.]+)\"[^>]*>step<"));
+    EXPECT_LT(y_of(svg, "y=\"([0-9.]+)\"[^>]*>run8<"), 340 + 9 * 17 + 8);
 }
 
 TEST(Svg, EscapesWhatALabelMayHold) {

@@ -86,6 +86,7 @@ TEST(Config, EachSettingIsDeclaredOnceWithAGoodDefault) {
 
 TEST(Config, WidthsThatDoNotDivideNameGoodSizes) {
     expect_refused({"model.heads=3"}, "model.heads = 3: must divide model.width = 128 (2 and 4 are near)");
+    expect_refused({"model.width=768", "model.heads=10", "model.kv_heads=4"}, "(8 and 12 are near)");
     expect_refused({"model.kv_heads=3"}, "model.kv_heads = 3: must divide model.heads = 2");
     expect_refused({"model.head_size=33"}, "must be even");
     expect_refused({"model.width=192"}, "model.width = 192: recipe quartet2");

@@ -58,12 +58,15 @@ TEST(Telemetry, FiguresAreWithinWhatTheRecipeAllows) {
     TinyTraining run(tiny.config());
     train_step(run.training, 0);
     const nlohmann::json records = telemetry(run.training, 0);
-    ASSERT_EQ(records.size(), 2u * 4 * 6);
+    ASSERT_EQ(records.size(), 2u * 4 * (6 + 2));
     for (const nlohmann::json& r : records) {
         SCOPED_TRACE(r.dump());
         const bool forward = r["operand"].get<std::string>().starts_with("fprop");
         EXPECT_EQ(r.contains("second"), forward);
-        if (forward) {
+        if (r.contains("cosine")) {
+            EXPECT_GT(r["cosine"], 0.9);
+            EXPECT_LT(r["cosine"], 0.999);
+        } else if (forward) {
             EXPECT_GT(r["second"], 0.1);
             EXPECT_LT(r["second"], 0.7);
         } else {
@@ -73,6 +76,19 @@ TEST(Telemetry, FiguresAreWithinWhatTheRecipeAllows) {
     }
     EXPECT_NE(telemetry_table({{"step", 0}, {"telemetry", records}}).find("self_attn.qkv_proj"),
               std::string::npos);
+}
+
+TEST(Telemetry, PlainProductsGiveTheExactGradient) {
+    const TinyRun tiny;
+    for (const char* type : {"float32", "bfloat16"}) {
+        TinyTraining run(tiny.config({"precision.recipe=bf16", concat("model.activations=", type)}));
+        train_step(run.training, 0);
+        const nlohmann::json records = telemetry(run.training, 0);
+        ASSERT_EQ(records.size(), 2u * 4 * 2);
+        for (const nlohmann::json& r : records) EXPECT_GT(r.at("cosine"), 0.9999) << type << ": " << r;
+        EXPECT_NE(telemetry_table({{"step", 0}, {"telemetry", records}}).find(" 1.00000\n"),
+                  std::string::npos);
+    }
 }
 
 TEST(Telemetry, ChangesNoBitOfARun) {
