@@ -186,7 +186,7 @@ void make_folder(const std::string& folder) {
     check(!error, Exit::data, folder, ": the folder cannot be made: ", error.message());
 }
 
-uint64_t size_of_file(const std::string& path) { return RegularFile(path).size; }
+uint64_t size_of_file(const std::string& path) { return RegularFile(path).size(); }
 
 FileSummary summarize_file(const std::string& path) {
     FileSummary summary;

@@ -8,6 +8,8 @@
 
 namespace q2 {
 
+inline constexpr const char* kMatmulKey = "matmul";  ///< in a manifest's `extra`
+
 /// An array of {"product": [numbers], "algorithm": [hexadecimal texts]}.
 nlohmann::json choices_to_json(const std::vector<MatmulChoice>& choices);
 

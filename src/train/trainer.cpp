@@ -6,6 +6,7 @@
 
 #include "train/checkpoint_writer.h"
 #include "train/guard.h"
+#include "train/matmul_choices.h"
 #include "train/recorder.h"
 #include "train/run_folder.h"
 #include "train/session.h"
@@ -45,6 +46,7 @@ class Trainer {
     bool evaluation_is_due(int64_t step) const;
     bool evaluate_after(int64_t step);
     bool save_is_due(int64_t step) const;
+    nlohmann::json extra();
     void save_after(int64_t step);
     void collect(const std::optional<SavedCheckpoint>&);
     Exit stopped(int64_t step, Stop reason);
@@ -68,7 +70,11 @@ void Trainer::load(const CheckpointSearch& found) {
     first_step_ = found.meta.step;
     newest_ = *found.folder;
     session_.load(newest_);
-    guard_.restore(found.meta.extra, newest_ + "/manifest.json");
+    const std::string manifest = newest_ + "/manifest.json";
+    guard_.restore(found.meta.extra, manifest);
+    const auto choices = found.meta.extra.find(kMatmulKey);
+    if (config().train.matmul == "timed" && choices != found.meta.extra.end())
+        session_.ctx().ops->choose_matmuls(session_.ctx(), choices_from_json(*choices, manifest));
 }
 
 int64_t Trainer::end() const {
@@ -169,13 +175,21 @@ bool Trainer::save_is_due(int64_t step) const {
     return every > 0 && (step + 1) % every == 0;
 }
 
+/// What a resume must know beside the weights and moments.
+nlohmann::json Trainer::extra() {
+    nlohmann::json json = guard_.to_json();
+    if (config().train.matmul == "timed")
+        json[kMatmulKey] = choices_to_json(session_.ctx().ops->matmul_choices(session_.ctx()));
+    return json;
+}
+
 /// Copies now; the writing goes on beside the next steps.
 void Trainer::save_after(int64_t step) {
     if (copied_step_ == step) return;
     const Recorder::Pause pause(*recorder_);
     collect(writer_->wait());
     snapshot_->take();
-    writer_->start(session_.meta(step + 1, guard_.to_json()), snapshot_->files(config().model));
+    writer_->start(session_.meta(step + 1, extra()), snapshot_->files(config().model));
     copied_step_ = step;
     paused_ = pause.seconds();
 }
