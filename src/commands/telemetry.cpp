@@ -49,7 +49,8 @@ std::string telemetry_table(const nlohmann::json& record) {
 void add_telemetry(CLI::App& app, std::function<int()>& run) {
     const auto folder = std::make_shared<std::string>();
     CLI::App* command = app.add_subcommand(
-        "telemetry", "How the quantisers and gradients of each layer did, from the last record of log.telemetry_every");
+        "telemetry",
+        "How the quantisers and gradients of each layer did, from the last record of log.telemetry_every");
     command->add_option("RUN", *folder, "The run's folder")->required();
     command->callback([folder, &run] { run = [folder] { return show(*folder); }; });
 }
