@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -87,7 +88,7 @@ int main(int argc, char** argv) {
     std::vector<std::string> inputs;
     double seconds = 0;
     uint64_t seed = std::random_device()();
-    for (const std::string argument : std::vector<std::string>(argv + 1, argv + argc)) {
+    for (const std::string& argument : std::vector<std::string>(argv + 1, argv + argc)) {
         if (argument.starts_with("-max_total_time="))
             seconds = std::stod(argument.substr(16));
         else if (argument.starts_with("-seed="))
