@@ -50,7 +50,7 @@ TEST(Hostile, Json) {
          {"{\"a\": \"",
           "in: not valid JSON: parse error at line 1, column 8: syntax error while parsing value - invalid "
           "string: missing closing quote; last read: '\"'"},
-         {"[" + many("0,", 1'000'000) + "0]", "in: more than 1000000 values; this is no such file"}},
+         {concat("[", many("0,", 1'000'000), "0]"), "in: more than 1000000 values; this is no such file"}},
         [](const std::string& text) { parse_json(text, "in"); });
 }
 
