@@ -64,7 +64,7 @@ TEST_F(GenerateCommand, Refuses) {
     expect_failure({"generate", run_}, Exit::data, {run_, "no such run"});
     train();
     for (const std::string id : {"256", "2000000000", "-1"})
-        expect_failure({"generate", run_, "--ids=" + id}, Exit::usage, {"--ids", id, "256"});
+        expect_failure({"generate", run_, "--ids=" + id}, Exit::usage, {"--ids", id, "0 to 255"});
     expect_failure({"generate", run_, "--ids", "x"}, Exit::usage, {"--ids", "x"});
     expect_failure({"generate", run_, "--tokens", "0"}, Exit::usage, {"--tokens"});
     expect_failure({"generate", run_, "--temperature", "-1"}, Exit::usage, {"temperature is -1"});
